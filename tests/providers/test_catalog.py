@@ -31,6 +31,9 @@ def test_rows_make_sense(provider: str, model_id: str) -> None:
         assert model.adaptive or model.manual
     if model.output_cap is not None and model.context_window is not None:
         assert 0 < model.output_cap < model.context_window
+    if model.input_limit is not None:
+        assert model.context_window is not None
+        assert 0 < model.input_limit < model.context_window
     assert model.manual or model.interleaved == "always"
     assert not model.budget_steers or (model.adaptive and model.manual and not model.efforts and model.budget_most)
     assert "minimal" not in model.efforts or model.off is None
@@ -136,6 +139,14 @@ def test_defaults_and_other_providers() -> None:
 
 def overlaid(model_id: str, provider: str = "openai-compatible", **own: Any) -> ModelInfo:
     return Catalogue({provider: {model_id: own}}).find_model(provider, model_id)
+
+
+def test_the_longest_prompt() -> None:
+    table = {"gpt-5": 272_000, "gpt-6.1-sol": 922_000, "o3": 200_000, "next-9": None}
+    assert {name: find_model("openai", name).input_window for name in table} == table
+    assert overlaid("gpt-5", "openai", context_window=100_000).input_window == 100_000
+    assert overlaid("gpt-5", "openai", input_limit="").input_window == 400_000
+    assert overlaid("mine", input_limit=5_000).input_window == 5_000
 
 
 def test_a_users_entry_overrides_the_row_of_its_model() -> None:

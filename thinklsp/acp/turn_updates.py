@@ -180,8 +180,8 @@ class TurnUpdates:
         return build_locations(path, event.location.line)
 
     def _send_usage(self, event: StepCommitted | ContextCompacted) -> None:
-        """Send the tokens of the conversation, the size of the context window and the cost of the session."""
-        window = self._turn.config.model.context_window
+        """Send the tokens of the conversation, the longest prompt of the model and the cost of the session."""
+        window = self._turn.config.model.input_window
         if window is None:
             return
         usage = event.usage

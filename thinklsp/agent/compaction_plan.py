@@ -2,13 +2,13 @@
 
 A conversation is cut only at the start of a turn, so that tool calls stay with their results. The plan keeps the
 running turn and as many earlier turns as fit. The running turn's steps are summarized only if the turn is too long or
-if its thinking depends on earlier messages. All functions are pure.
+if its thinking depends on earlier messages. Results that no model call has held yet are kept. All functions are pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -34,7 +34,7 @@ CountTokens = Callable[[Conversation], int]
 
 # The target size of a compacted conversation, as a share of the limit. A larger conversation would soon need another
 # compaction.
-_TARGET_SHARE = 0.9
+TARGET_SHARE = 0.9
 # The minimum share of tokens that a compaction must save. Smaller savings do not justify the loss of detail.
 _MIN_GAIN = 0.1
 _CONTINUE_NOTE = (
@@ -107,13 +107,13 @@ def plan_compaction(
     if not _must_summarize_turn(current, is_bound=bound):
         plans.append(_plan_cut(conversation, finished, current, model, limits, count_tokens))
     if any(isinstance(message, AssistantMessage) for message in current):
-        plans.append(_plan_turn_summary(conversation, current))
+        plans += _plan_turn_summaries(conversation, current, model, cause)
     plans = [plan for plan in plans if any(isinstance(message, AssistantMessage) for message in plan.earlier)]
     if cause == "command":
         return plans[0] if plans else None
     sizes = [(limits.fixed + count_tokens(plan.tail), plan) for plan in plans]
     helpful = [(size, plan) for size, plan in sizes if size <= limits.present * (1 - _MIN_GAIN)]
-    fitting = (plan for size, plan in helpful if size <= limits.limit * _TARGET_SHARE)
+    fitting = (plan for size, plan in helpful if size <= limits.limit * TARGET_SHARE)
     return next(fitting, None) or min(helpful, key=lambda pair: pair[0], default=(0, None))[1]
 
 
@@ -148,7 +148,7 @@ def _plan_cut(
 ) -> CompactionPlan:
     """Return a plan that keeps the running turn and as many earlier turns as fit."""
     current = _strip_bound_thinking(current, model)
-    left = min(limits.tail, round(limits.limit * _TARGET_SHARE) - limits.fixed - count_tokens(current))
+    left = min(limits.tail, round(limits.limit * TARGET_SHARE) - limits.fixed - count_tokens(current))
     tail: Conversation = ()
     count = len(current)
     for turn in reversed(finished):
@@ -161,12 +161,28 @@ def _plan_cut(
     return CompactionPlan(conversation[: len(conversation) - count], (*tail, *current), bool(current))
 
 
-def _plan_turn_summary(conversation: Conversation, current: Conversation) -> CompactionPlan:
-    """Return a plan that keeps the prompts and images of the running turn and summarizes its steps."""
-    answers = [index for index, message in enumerate(current) if isinstance(message, AssistantMessage)]
-    prompts = (*extract_prompt(current[0]), *find_joined_prompts(current))
-    task = UserMessage((*list_images(current), *prompts, TextBlock(_CONTINUE_NOTE)))
-    return CompactionPlan(conversation, (task,), is_turn_running=True, latest_step=current[answers[-1] :])
+def _plan_turn_summaries(
+    conversation: Conversation, current: Conversation, model: ModelInfo, cause: CompactionCause
+) -> Iterator[CompactionPlan]:
+    """Yield plans that keep the prompts and images of the running turn and summarize its steps.
+
+    If no model call has held the results of the last step, that step is kept. It is only summarized if the provider has
+    rejected it as too long.
+    """
+    start = max(index for index, message in enumerate(current) if isinstance(message, AssistantMessage))
+    step = current[start:]
+    has_unseen = any(isinstance(block, ToolResultBlock) for message in step for block in message.blocks)
+    if has_unseen:
+        tail = (build_task(current[:start]), *_strip_bound_thinking(step, model))
+        yield CompactionPlan(conversation[: len(conversation) - len(step)], tail, is_turn_running=True)
+    if not has_unseen or cause == "overflow":
+        yield CompactionPlan(conversation, (build_task(current),), is_turn_running=True, latest_step=step)
+
+
+def build_task(turn: Conversation) -> UserMessage:
+    """Return the message that repeats the prompts and images of a running turn whose steps are summarized."""
+    prompts = (*extract_prompt(turn[0]), *find_joined_prompts(turn))
+    return UserMessage((*list_images(turn), *prompts, TextBlock(_CONTINUE_NOTE)))
 
 
 def _strip_bound_thinking(messages: Conversation, model: ModelInfo) -> Conversation:

@@ -37,7 +37,7 @@ from thinklsp.providers.base import ModelRequest
 _TOKENS_PER_BYTE = 1 / 3
 _MIN_RATIO, _MAX_RATIO = 0.1, 1.5
 # The estimated size of a block in bytes, without its text.
-_BLOCK_OVERHEAD_BYTES = 16
+BLOCK_OVERHEAD_BYTES = 16
 # Smaller requests do not calibrate the estimate, because the provider's own instructions are too large a share of their
 # tokens.
 _MIN_CALIBRATION_BYTES = 2_000
@@ -145,7 +145,7 @@ def _measure_message(message: Message) -> int:
     """Return the size of a message. The size is cached, because every step measures the whole conversation."""
     size = _SIZES.find(message)
     if size is None:
-        size = _SIZES.store(message, sum(_BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
+        size = _SIZES.store(message, sum(BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
     return size
 
 
@@ -186,4 +186,4 @@ def _measure_fixed_parts(request: ModelRequest) -> int:
 
 @lru_cache(maxsize=256)
 def _measure_tool(tool: ToolSpec) -> int:
-    return measure_text(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _BLOCK_OVERHEAD_BYTES
+    return measure_text(tool.description) + len(json.dumps(tool.input_schema, default=str)) + BLOCK_OVERHEAD_BYTES

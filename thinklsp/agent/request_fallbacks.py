@@ -27,8 +27,11 @@ from thinklsp.providers.failures import (
     ThinkingRejected,
 )
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.output_room import OutputTooLong
 
 _MAX_CONVERSATIONS = 16
+# An answer gets at least a quarter of `maxTokens`, or this many tokens. With less, the conversation is compacted.
+_MIN_OUTPUT_TOKENS, _ENOUGH_OUTPUT_TOKENS = 1_024, 4_096
 DROP_NOTICE = (
     "Messages before the model's earlier thinking have changed, so the provider ignores the thinking that no longer "
     "matches. The conversation continues."
@@ -149,12 +152,15 @@ class RequestFallbacks:
                 compact_at=sent.compact_at,
                 cache_hints=sent.cache_hints,
                 thinking_counts=sent.thinking_counts,
+                max_tokens=sent.max_tokens,
             )
             return self._remove_thinking(error, full_request, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._replace_form(error.instead, full_request, sent)
         if isinstance(error, EffortRefused):
             return self._replace_effort(full_request, sent)
+        if isinstance(error, OutputTooLong):
+            return _shorten_output(error.output_left, full_request, sent)
         if isinstance(error, CompactionRefused) and sent.compact_at is not None:
             text = f"The provider does not compact conversations with {sent.model.id}; thinklsp compacts them instead."
             return replace(sent, compact_at=None), self._record(Fallback(sent.model.id, "compaction"), text)
@@ -240,6 +246,25 @@ class RequestFallbacks:
     def _record(self, fallback: Fallback, text: str) -> Notice:
         self.learn(fallback)
         return Notice("warning", text, fallback)
+
+
+def _shorten_output(left: int, full_request: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
+    """Limit the output to the tokens that are left in the context window. Return None if they are too few.
+
+    The limit is not recorded, because the next prompt has another length.
+    """
+    limit, thinking = sent.max_tokens, sent.thinking
+    if limit is None or limit != full_request.max_tokens or left >= limit:
+        return None
+    if left <= max(_MIN_OUTPUT_TOKENS, min(_ENOUGH_OUTPUT_TOKENS, limit // 4)):
+        return None
+    if thinking.budget_tokens is not None and thinking.budget_tokens >= left:
+        thinking = replace(thinking, budget_tokens=max(sent.model.budget_least, left // 2))
+    text = (
+        f"`maxTokens` {limit:,} and the conversation together exceed the context window of {sent.model.id}; the answer "
+        "gets the tokens that are left."
+    )
+    return replace(sent, max_tokens=left, thinking=thinking), Notice("warning", text)
 
 
 def _convert_form(thinking: Thinking, form: ThinkingForm) -> Thinking:

@@ -23,6 +23,7 @@ from thinklsp.core.errors import (
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.decoding import parse_json_object
+from thinklsp.providers.output_room import OutputTooLong, find_output_room
 
 # Error texts for earlier thinking that is missing, changed, damaged or from another provider. Gateways pass on the
 # error texts of many providers, so these texts are checked for every API. They come from the providers' error
@@ -225,10 +226,17 @@ def find_cache_hint_error(report: ErrorReport) -> CacheHintRefused | None:
     return CacheHintRefused(f"The provider does not accept prompt cache hints.{report.quotation}")
 
 
-def build_context_error(report: ErrorReport) -> ContextWindowExceeded:
-    """Return the error for a conversation that exceeds the model's context window."""
+def build_context_error(report: ErrorReport, advice: str = "") -> ContextWindowExceeded:
+    """Return the error for a request that exceeds the model's context window. `advice` is one more sentence."""
+    if (left := find_output_room(report.message)) is not None:
+        return OutputTooLong(
+            "The conversation and `maxTokens` together exceed the model's context window: lower `maxTokens`, or "
+            f"compact the conversation.{advice}{report.quotation}",
+            left,
+        )
     return ContextWindowExceeded(
-        f"The conversation exceeds the model's context window: compact it or start a new session.{report.quotation}"
+        "The conversation exceeds the model's context window: compact it or start a new session."
+        f"{advice}{report.quotation}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from thinklsp.workspace.relpath import quote_path
 from thinklsp.workspace.view import FileText, Place
 
 _NOTE_RESERVE = 300
+_READING_HEADING = re.compile(r"(.+), lines (\d+)-\d+ of (\d+)")
 _MAX_LINE = 4_000
 _LISTING_SECONDS = 10.0
 _MAX_NAMED_FOLDERS = 40
@@ -103,11 +105,35 @@ def read_existing(overlay: EditOverlay, place: Place) -> FileText:
 def _number_lines(label: str, lines: list[str], first: int, last: int) -> tuple[str, bool]:
     numbered = (f"{number:>5}\t{_clip_line(lines[number - 1])}" for number in range(first, last + 1))
     rows, is_cut = take_fitting(numbered, RESULT_LIMIT - _NOTE_RESERVE - len(escape_invisible(label)))
-    after = first + len(rows)
-    note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
     plain = (f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1))
     is_whole = can_restore("\n".join(rows), "\n".join(plain))
-    return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note)), is_whole
+    return _format_reading(format_path(label), first, len(lines), rows, is_cut=is_cut), is_whole
+
+
+def _format_reading(path: str, first: int, total: int, rows: Sequence[str], *, is_cut: bool) -> str:
+    after = first + len(rows)
+    note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
+    return "\n".join((f"{path}, lines {first}-{after - 1} of {total}", *rows, *note))
+
+
+def cut_reading(text: str, size: int) -> str | None:
+    """Return the first lines of a `read_file` result that fit into `size` bytes, with a note where to continue.
+
+    Return None if no line fits, or if the text is not a result with lines.
+    """
+    heading, *rows = text.split("\n")
+    match = _READING_HEADING.fullmatch(heading)
+    if match is None:
+        return None
+    left, count = size - len(heading.encode()) - _NOTE_RESERVE // 3, 0
+    for row in rows:
+        left -= len(row.encode()) + 1
+        if left < 0:
+            break
+        count += 1
+    if not count:
+        return None
+    return _format_reading(match[1], int(match[2]), int(match[3]), rows[:count], is_cut=True)
 
 
 def _strip_end(line: str) -> str:

@@ -11,13 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.errors import AuthenticationFailed, BadRequest, ContextWindowExceeded, Overloaded, ProviderError
+from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.providers.budget_errors import find_budget_error
 from thinklsp.providers.decoding import parse_json_object
 from thinklsp.providers.failures import (
     ErrorReport,
     ThinkingRejected,
+    build_context_error,
     build_credit_error,
     build_effort_error,
     build_no_tools_error,
@@ -62,6 +63,8 @@ _TOO_LONG = (
     "context the overflows",
     "exceeded model token limit",
     "prompt is too long",
+    "exceed context limit",
+    "`max_new_tokens` must be <=",
 )
 _NO_MODEL = re.compile(
     r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
@@ -179,10 +182,7 @@ def _classify_thinking(report: ErrorReport, text: str) -> ProviderError | None:
 def _classify_model(report: ErrorReport, text: str, server: str) -> ProviderError | None:
     """Return the error if the model is missing, is still loading, or lacks a feature, or None otherwise."""
     if has_any(_TOO_LONG, text):
-        return ContextWindowExceeded(
-            "The conversation exceeds the model's context window: compact it or start a new session. On your own "
-            f"server, you can also raise the context length.{report.quotation}"
-        )
+        return build_context_error(report, " On your own server, you can also raise the context length.")
     if has_any(_NO_TOOLS, text):
         return build_no_tools_error(_extract_model_name(_MODEL_WITHOUT_TOOLS, report, "This model"), report)
     if _NO_MODEL.search(text):
