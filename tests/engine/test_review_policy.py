@@ -31,7 +31,7 @@ REASONS: dict[str, tuple[MergedFile, Scope | None, list[str | None]]] = {
     "a line behind the last one": (merged("one\n", "one\ntwo\n"), Scope(A, (0, 0)), [None]),
     "the first line of an empty file": (merged("", "one\n"), Scope(A, (0, 0)), [None]),
     "another file": (BOTH_ENDS, Scope(B), [OTHER, OTHER]),
-    "a folder without trust": (BOTH_ENDS, Scope(A, untrusted=frozenset({A})), [UNTRUSTED, UNTRUSTED]),
+    "a folder without trust": (BOTH_ENDS, Scope(A, untrusted=frozenset({"a.py"})), [UNTRUSTED, UNTRUSTED]),
     "a new file": (merged(None, "one\n"), Scope(A), [None]),
     "deleted": (merged(BASE, None), Scope(A), ["deletes the file"]),
     "renamed": (merged(BASE, BASE, B), Scope(A), ["renames the file"]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thinklsp.core.lines import find_changed_blocks, split_lines, split_without_ends
 
@@ -31,7 +31,8 @@ class FileEdit:
     `before` is the file's text at the start of the turn, or None if the file did not exist. `after` is None if the turn
     deletes the file. `new_uri` and `new_path` are set if the turn renames the file. `version` is the version of the
     open document with the text `before`, or None if the file was not open. `path` is the display path. `before` and
-    `after` include a byte order mark only if the file was an open document.
+    `after` include a byte order mark only if the file was an open document. `key` is the file's own URI if `uri` leads
+    through a link, or an empty string.
     """
 
     uri: str
@@ -41,6 +42,7 @@ class FileEdit:
     version: int | None = None
     new_uri: str | None = None
     new_path: str | None = None
+    key: str = field(default="", compare=False)
 
     @property
     def is_creation(self) -> bool:

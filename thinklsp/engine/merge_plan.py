@@ -28,7 +28,7 @@ class Scope:
     """The part of the workspace that the user asked to change. Hunks outside the scope need a review.
 
     `uri` is None if the request named no document. `lines` is a zero-based range that includes both ends. `untrusted`
-    contains the edited files in folders that the user does not trust, which always need a review.
+    contains the paths of the edited files in folders that the user does not trust, which always need a review.
     """
 
     uri: str | None = None

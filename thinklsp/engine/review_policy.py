@@ -96,7 +96,7 @@ def find_download_hosts(item: MergedFile) -> list[str]:
 
 def is_untrusted(file: FileEdit, scope: Scope | None) -> bool:
     """Return whether the file is in a folder that the user does not trust."""
-    return scope is not None and file.uri in scope.untrusted
+    return scope is not None and file.path in scope.untrusted
 
 
 def _is_other_file(file: FileEdit, scope: Scope | None) -> bool:

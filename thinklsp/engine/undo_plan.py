@@ -5,7 +5,7 @@ The undo starts from the text that the turn wrote. It is then merged with the us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from thinklsp.core.edits import FileEdit
@@ -45,27 +45,28 @@ class _NetChange:
     problem: str = ""
 
 
-def plan_undo(turn: WrittenTurn, title: str) -> UndoPlan:
-    nets = tuple(_combine_entries(entry for edit in turn.edits for entry in edit.entries))
+def plan_undo(turn: WrittenTurn, title: str, find_key: Callable[[str], str] = normalize_uri) -> UndoPlan:
+    """Return the plan. `find_key` returns a key that is the same for all URIs of a file."""
+    nets = tuple(_combine_entries((entry for edit in turn.edits for entry in edit.entries), find_key))
     files = {net: _revert_change(net) for net in nets if not net.problem}
     left_out = tuple(FileStatus(net.uri, "conflict", net.problem, HunkCounts(0, 1)) for net in nets if net.problem)
     places = {file.uri: net.ledger_uris for net, file in files.items()}
     return UndoPlan(turn, title, tuple(files.values()), left_out, places)
 
 
-def _combine_entries(entries: Iterable[LedgerEntry]) -> Iterable[_NetChange]:
+def _combine_entries(entries: Iterable[LedgerEntry], find_key: Callable[[str], str]) -> Iterable[_NetChange]:
     changes: dict[str, _NetChange] = {}
     for entry in entries:
         write = entry.write
         uri = write.new_uri or write.uri
-        earlier = changes.pop(normalize_uri(write.uri), None)
+        earlier = changes.pop(find_key(write.uri), None)
         if earlier is None:
             net = _NetChange(write.uri, uri, write.path, write.before, write.after, (write.uri,))
         else:
             net = _join_changes(earlier, write, uri)
         if entry.is_damaged:
             net = replace(net, problem=_DAMAGED)
-        changes[normalize_uri(uri)] = net
+        changes[find_key(uri)] = net
     return changes.values()
 
 

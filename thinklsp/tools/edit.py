@@ -61,6 +61,7 @@ class EditFile(Tool[EditFileArguments]):
         overlay = context.overlay
         place = overlay.view.resolve(args.path)
         text = read_existing(overlay, place).text
+        overlay.view.check_writable(place)
         if not text:
             raise ToolFailed(f"{quote_path(place.label)} is empty; use write_file to write it.")
         length = len(text) + len(args.old_text) + len(args.new_text)

@@ -59,6 +59,8 @@ class ReadFile(Tool[ReadFileArguments]):
         place = context.overlay.view.resolve(args.path)
         text = read_existing(context.overlay, place).text
         shown, is_whole = await run_in_thread_if_long(len(text), _show_text, place.label, text, args)
+        if (problem := context.overlay.view.explain_ambiguity(place)) is not None:
+            shown = f"{shown}\n[{problem} This is the text of the first one.]"
         return ToolOutput(shown, sight=(describe_text(place.key, text, is_whole=is_whole),))
 
     def list_paths(self, args: ReadFileArguments) -> tuple[str, ...]:

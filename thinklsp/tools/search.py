@@ -183,7 +183,8 @@ class _Search:
         self._query = Query(args.pattern, args.literal)
         self._glob = None if args.glob is None else GlobFilter(args.glob)
         view = overlay.view
-        changed = {place.key: place for place in (*view.list_open_places(), *overlay.list_changed())}
+        notebooks = view.list_notebooks()
+        changed = {place.key: place for place in (*view.list_open_places(), *overlay.list_changed(), *notebooks)}
         self._changed_keys = frozenset(changed)
         if args.path is None and not view.folders:
             self._starts: tuple[Place, ...] = ()
@@ -192,9 +193,11 @@ class _Search:
         starts = view.resolve_folder(args.path)
         self._starts = tuple(start for start in starts if overlay.find_kind(start) == "directory")
         if starts != self._starts:
-            self._texts = [SearchedText(place, read_existing(overlay, place).text) for place in starts]
+            places = [place for start in starts for place in view.list_cells(start) or (start,)]
+            self._texts = [SearchedText(place, read_existing(overlay, place).text) for place in places]
         else:
-            self._texts = self._read_places(place for place in changed.values() if self._should_search(place))
+            searched = [place for place in changed.values() if self._should_search(place)]
+            self._texts = self._read_places(cell for place in searched for cell in view.list_cells(place) or (place,))
 
     async def search_with_ripgrep(self, program: str) -> None:
         texts = ["".join(text.lines) for text in self._texts]

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.sight import Sight
+from thinklsp.workspace.documents import format_notebook
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
 from thinklsp.workspace.relpath import RelPath, quote_path
+from thinklsp.workspace.uri import normalize_uri
 from thinklsp.workspace.view import FileText, Place, WorkspaceView
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -87,6 +89,11 @@ class EditOverlay:
         if new.root is None:
             raise PathRefused(f"{quote_path(new.label)} is not in a workspace folder.")
         self._check_editable(new)
+        if self.view.find_operation_uri(old) != old.uri:
+            raise PathRefused(
+                f"{quote_path(old.label)} is open in the editor through a link to it, so it cannot be renamed. Ask the "
+                "user to close the document first."
+            )
         if new.key == old.key:
             raise PathRefused(f"{quote_path(old.label)} already has that name.")
         if self.find_kind(new) is not None:
@@ -135,15 +142,22 @@ class EditOverlay:
         start = self.view.read(place)
         before = None if start is None else start.text
         version = None if start is None else start.version
+        key = "" if normalize_uri(place.uri) == place.key else place.key
         if target is not None:
             new = target.place
-            return FileEdit(place.uri, place.label, before, target.text, version, new.uri, new.label)
+            return FileEdit(place.uri, place.label, before, target.text, version, new.uri, new.label, key)
         if before == pending.text:
             return None
-        return FileEdit(place.uri, place.label, before, pending.text, version)
+        uri = place.uri if pending.text is not None else self.view.find_operation_uri(place)
+        return FileEdit(uri, place.label, before, pending.text, version, key=key)
 
     def _read_text(self, place: Place, *, cache: bool) -> FileText | None:
         pending = self._pending.get(place.key)
+        cells = self.view.list_cells(place)
+        if any(cell.key in self._pending for cell in cells):
+            self.view.check_readable(place)
+            texts = ((cell.uri, self._read_text(cell, cache=cache)) for cell in cells)
+            return FileText(format_notebook((uri, cell.text) for uri, cell in texts if cell is not None), "turn")
         if pending is None:
             return self.view.read(place) if cache else self.view.peek(place)
         return None if pending.text is None else FileText(pending.text, "turn")

@@ -16,25 +16,53 @@ RootPath = tuple[Root, tuple[str, ...]]
 
 class RootResolver:
     """A resolver that finds the workspace folder for a path. An editor may open a file in a workspace folder through a
-    link outside the folder. The resolver recognizes that both paths lead to the same file."""
+    link. The resolver recognizes that both paths lead to the same file.
+
+    Links are followed only for the documents and edits that `add_link` names, and only at that moment.
+    """
 
     def __init__(self, roots: Sequence[Root]) -> None:
         self._roots = tuple(roots)
+        # The real paths of the files that have a second path through a link, and of the folders of all documents.
         self._through_links: dict[str, RootPath] = {}
+        self._real_folders: dict[str, str] = {}
 
-    def add_document(self, uri: str) -> bool:
-        """Return True if a document is in a workspace folder only through a link.
-
-        The disk is read only if the document's own path is in no folder.
-        """
+    def add_link(self, uri: str) -> bool:
+        """Return True if a URI leads into a workspace folder through a link. `resolve_path` then follows the link."""
         try:
             path = uri_to_path(uri)
-            if self.resolve_path(path) is None and (target := self.resolve_path(resolve_real_path(path))) is not None:
-                self._through_links[normalize_uri(uri)] = target
-                return True
+            target = self.find_root(self._resolve_links(path))
         except (PathRefused, UnicodeError, OSError):
-            pass
-        return False
+            return False
+        given = self.find_root(path)
+        if target is None or given == target:
+            return False
+        self._through_links[_build_path(given, path)] = target
+        return True
+
+    def _resolve_links(self, path: str) -> str:
+        """Return the real path of a file. The folders are resolved once, because many documents share them."""
+        above, _, name = path.rpartition("/")
+        folder = self._real_folders.get(above)
+        if folder is None:
+            folder = self._real_folders[above] = resolve_real_path(above or "/")
+        whole = os.path.join(folder, name)
+        return resolve_real_path(whole) if os.path.islink(whole) else whole
+
+    def find_given(self, uri: str) -> RootPath | None:
+        """Return the folder and the path that a URI names, without following links."""
+        try:
+            return self.find_root(uri_to_path(uri))
+        except (PathRefused, UnicodeError):
+            return None
+
+    def is_file_link(self, uri: str) -> bool:
+        """Return True if a URI that was given to `add_link` names a link, and not a file in a folder behind a link."""
+        target = self.resolve_uri(uri)
+        if target is None or self.find_given(uri) == target:
+            return False
+        above, _, name = uri_to_path(uri).rpartition("/")
+        return os.path.join(self._real_folders[above], name) != os.path.join(target[0].path, *target[1])
 
     def resolve_uri(self, uri: str) -> RootPath | None:
         try:
@@ -45,6 +73,11 @@ class RootResolver:
     def resolve_path(self, path: str) -> RootPath | None:
         """Return the innermost workspace folder that contains an absolute path, with the relative path in it, or
         None."""
+        given = self.find_root(path)
+        return self._through_links.get(_build_path(given, path), given) if self._through_links else given
+
+    def find_root(self, path: str) -> RootPath | None:
+        """Return the innermost workspace folder of a path, as `resolve_path` does, without following any link."""
         parts = tuple(part for part in path.split("/") if part)
         best: RootPath | None = None
         if ".." in parts:
@@ -55,14 +88,17 @@ class RootResolver:
                 rest = parts[len(above) :]
                 if parts[: len(above)] == above and (best is None or len(rest) < len(best[1])):
                     best = (root, rest)
-        if best is None and self._through_links:
-            return self._through_links.get(normalize_uri(path_to_uri(path)))
         return best
 
     def compute_key(self, uri: str) -> str:
         """Return a key that is the same for all spellings of a URI, including paths through links."""
         root_path = self.resolve_uri(uri)
         return normalize_uri(uri) if root_path is None else build_key(*root_path)
+
+
+def _build_path(root_path: RootPath | None, path: str) -> str:
+    """Return an absolute path in the spelling that all paths to the same folder share."""
+    return path if root_path is None else os.path.join(root_path[0].path, *root_path[1])
 
 
 def build_key(root: Root, parts: tuple[str, ...]) -> str:

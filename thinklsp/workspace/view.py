@@ -9,81 +9,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
-from typing import Literal, NamedTuple
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.documents import DocumentSnapshot, OpenDocuments, format_notebook, list_name_parts
 from thinklsp.workspace.paths import FileKind, Listing, Root
+from thinklsp.workspace.places import FileText, FolderView, Place, Source, WorkspaceFolder, name_folders
 from thinklsp.workspace.protected import ProtectedPaths, fold_parts, is_git_config, strip_logins
 from thinklsp.workspace.relpath import RelPath, is_encodable, quote_path
 from thinklsp.workspace.roots import RootResolver, build_key
 from thinklsp.workspace.uri import escape_parts, extract_path_parts, normalize_uri, path_to_uri, uri_to_path
 
-Source = Literal["document", "disk", "turn"]
+__all__ = ["DocumentSnapshot", "FileText", "FolderView", "Place", "Source", "WorkspaceFolder", "WorkspaceView"]
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 # A URI with a scheme other than `file`. File names may contain colons, but not before a slash or after `untitled`.
 _FOREIGN = re.compile(r"untitled:|[A-Za-z][A-Za-z0-9+.-]+:/")
 _BOM = "\ufeff"
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentSnapshot:
-    """An open document at `version`. `uri` is spelled as in the editor."""
-
-    uri: str
-    version: int
-    text: str
-    language_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceFolder:
-    uri: str
-    name: str
-
-
-class Place(NamedTuple):
-    """A file or document that a path or URI refers to. Two places with equal keys are the same file.
-
-    `label` is the readable name. `inside` is the path below `root`, and is empty for the root itself. Both are None for
-    documents outside all folders. A listing creates many places, so they are lightweight tuples.
-    """
-
-    key: str
-    label: str
-    uri: str
-    root: Root | None = None
-    inside: str | None = None
-
-    @property
-    def path(self) -> RelPath | None:
-        if self.inside is None:
-            return None
-        return RelPath(tuple(self.inside.split("/")) if self.inside else (), self.label)
-
-
-@dataclass(frozen=True, slots=True)
-class FileText:
-    """The text of a file. `version` is set only for open documents.
-
-    `has_bom` is true if the file on disk starts with a byte order mark, which is not part of `text`. The text of a
-    document is unchanged, so that offsets agree with the editor.
-    """
-
-    text: str
-    source: Source
-    version: int | None = None
-    has_bom: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FolderView:
-    """A workspace folder with a unique name. If there are several folders, all paths begin with their folder's name."""
-
-    folder: WorkspaceFolder
-    root: Root
-    name: str
 
 
 class WorkspaceView:
@@ -101,30 +43,25 @@ class WorkspaceView:
         read-only folders next to the workspace, whose names are part of their paths."""
         workspace = list(folders)
         beside = [(WorkspaceFolder(path_to_uri(root.path), ""), root) for root in extra]
-        self._all_folders = _name_folders([*workspace, *beside])
+        self._all_folders = name_folders([*workspace, *beside])
         self.folders, self.extra = self._all_folders[: len(workspace)], self._all_folders[len(workspace) :]
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
         self._resolver = RootResolver([folder.root for folder in self._all_folders])
-        # If a file is open under two URIs, prefer the URI without links.
-        ordered = sorted(documents, key=lambda document: not self._resolver.add_document(document.uri))
-        self._documents = {self._resolver.compute_key(document.uri): document for document in ordered}
-        # The URIs of open documents, in the editor's spelling.
-        self._client_uris = {key: document.uri for key, document in self._documents.items()}
+        self._open = OpenDocuments(self._resolver, documents)
 
     @property
     def documents(self) -> tuple[DocumentSnapshot, ...]:
-        return tuple(self._documents.values())
+        return tuple(self._open.by_key.values())
 
     def add_document(self, document: DocumentSnapshot) -> None:
         """Add a document that the client has just sent, unless the file was read before."""
         key = self._resolver.compute_key(document.uri)
-        if key not in self._disk and key not in self._documents:
-            self._client_uris.setdefault(key, document.uri)
-            self._documents = self._documents | {key: document}  # A tool in a thread may be listing the old ones.
+        if key not in self._disk and key not in self._open.by_key:
+            self._open.add(document)
 
     def has_read(self, place: Place) -> bool:
-        return place.key in self._documents or place.key in self._disk
+        return place.key in self._open.by_key or place.key in self._disk
 
     def resolve(self, path: str) -> Place:
         """Return the place for a relative path, an absolute path or a URI from the model. The file need not exist.
@@ -133,7 +70,7 @@ class WorkspaceView:
         """
         if "\0" in path or not path.strip():
             raise PathRefused("The path is empty or contains a NUL character; give a path relative to the folder.")
-        document = self._documents.get(self._resolver.compute_key(path)) if _SCHEME.match(path) else None
+        document = self._open.by_key.get(self._resolver.compute_key(path)) if _SCHEME.match(path) else None
         if document is not None:
             return self._locate_document(document)
         if not is_encodable(path):
@@ -145,6 +82,19 @@ class WorkspaceView:
         if path.startswith("/"):
             return self._resolve_absolute(os.path.normpath(path) if ".." not in path.split("/") else path)
         return self._resolve_relative(path)
+
+    def locate(self, uri: str) -> Place:
+        """Return the place for the URI of a document or of an edit, which may lead through a link.
+
+        Paths from the model are never resolved in this way, because tools do not follow links.
+        """
+        self._resolver.add_link(uri)
+        return self.resolve(uri)
+
+    def find_key(self, uri: str) -> str:
+        """Return a key that is the same for all URIs of a file, also for those that lead through a link."""
+        self._resolver.add_link(uri)
+        return self._resolver.compute_key(uri)
 
     def resolve_folder(self, path: str | None) -> tuple[Place, ...]:
         """Return the places where a listing or search starts. None, an empty path and `.` stand for all folders."""
@@ -160,7 +110,7 @@ class WorkspaceView:
             raise PathRefused("The workspace folder has been closed; its files can no longer be used.")
         label = "/".join((*self.find_label_prefix(root), *parts)) or "."
         key = build_key(root, parts)
-        uri = self._client_uris.get(key, path_to_uri(os.path.join(root.given_path, *parts)))
+        uri = self._open.uris.get(key, path_to_uri(os.path.join(root.given_path, *parts)))
         return Place(key, label, uri, root, "/".join(RelPath.build(parts, label).parts))
 
     def find_label_prefix(self, root: Root) -> tuple[str, ...]:
@@ -187,8 +137,8 @@ class WorkspaceView:
         # A file's key and URI are usually equal, so they can share one string.
         uris = keys if given_uri == key else [given_uri + end for end in ends]
         inside = labels if first.inside == first.label else ["/".join((*above, name)) for name in names]
-        if self._client_uris:
-            uris = [self._client_uris.get(key, uri) for key, uri in zip(keys, uris, strict=True)]
+        if self._open.uris:
+            uris = [self._open.uris.get(key, uri) for key, uri in zip(keys, uris, strict=True)]
         return list(map(Place, keys, labels, uris, repeat(root), inside))
 
     def read(self, place: Place) -> FileText | None:
@@ -203,29 +153,73 @@ class WorkspaceView:
         return self._read_text(place, cache=False)
 
     def find_kind(self, place: Place) -> FileKind | None:
-        if place.key in self._documents:
+        if place.key in self._open.by_key or self._open.list_cells(place.key):
             return "file"
         status = None if place.root is None or place.path is None else place.root.stat(place.path)
         return None if status is None else status.kind
 
+    def is_on_disk(self, place: Place) -> bool:
+        """Return True if the file exists on disk, whether it is open or not."""
+        return place.root is not None and place.path is not None and place.root.stat(place.path) is not None
+
     def find_language_id(self, place: Place) -> str:
         """Return the editor's language id of an open document, or an empty string for other files."""
-        document = self._documents.get(place.key)
+        document = self._open.by_key.get(place.key)
         return "" if document is None else document.language_id
 
     def check_writable(self, place: Place) -> None:
         """Raise PathRefused if tools may not change the file at this place."""
+        for root, parts in self._open.list_linked_paths(place.key):
+            _check_rule("/".join(parts), root.protected.explain_write_refusal(parts))
+        self._check_notebook(place)
+        if (problem := self.explain_ambiguity(place)) is not None:
+            raise PathRefused(f"{problem} It cannot be changed until all but one of these documents are closed.")
         if place.root is not None and place.path is not None:
             place.root.check_writable(place.path)
-        elif (reason := self._protected.explain_write_refusal(extract_path_parts(place.uri))) is not None:
-            raise PathRefused(f"{quote_path(place.label)} {reason}")
+            return
+        for parts in list_name_parts(place.uri):
+            _check_rule(place.label, self._protected.explain_write_refusal(parts))
+        if self._open.shows_other_version(place.key):
+            raise PathRefused(f"{quote_path(place.label)} shows another version of a file and cannot be changed.")
 
     def check_readable(self, place: Place) -> None:
         """Raise PathRefused if tools may not read the file at this place."""
-        parts = place.path.parts if place.path is not None else extract_path_parts(place.uri)
         rules = place.root.protected if place.root is not None else self._protected
-        if (reason := rules.explain_read_refusal(parts)) is not None:
-            raise PathRefused(f"{quote_path(place.label)} {reason}")
+        for parts in [place.path.parts] if place.path is not None else list_name_parts(place.uri):
+            _check_rule(place.label, rules.explain_read_refusal(parts))
+        for root, link_parts in self._open.list_linked_paths(place.key):
+            _check_rule("/".join(link_parts), root.protected.explain_read_refusal(link_parts))
+
+    def list_cells(self, place: Place) -> tuple[Place, ...]:
+        """Return the cells of a file that is open as a notebook."""
+        return tuple(map(self._locate_key, self._open.list_cells(place.key)))
+
+    def list_notebooks(self) -> tuple[Place, ...]:
+        """Return the files that are open as notebooks, except those outside all folders."""
+        places = (self._locate_key(key) for key in self._open.notebooks)
+        return tuple(place for place in places if place.root is not None)
+
+    def _check_notebook(self, place: Place) -> None:
+        if cells := self._open.list_cells(place.key):
+            names = ", ".join(quote_path(self._open.uris[key]) for key in cells[:10])
+            raise PathRefused(
+                f"{quote_path(place.label)} is open as a notebook, so it cannot be changed. Edit its cells ({names}), "
+                "or ask the user to close the notebook."
+            )
+
+    def explain_ambiguity(self, place: Place) -> str | None:
+        """Return a sentence about a file that is open under several names with different texts, or None."""
+        copies = self._open.list_different_copies(place.key)
+        names = " and ".join(quote_path(self._name_document(document)) for document in copies)
+        return (
+            f"{quote_path(place.label)} is open under several names with different texts: {names}." if names else None
+        )
+
+    def find_operation_uri(self, place: Place) -> str:
+        """Return the URI with which an editor can delete or rename a file, and not a link to the file."""
+        if place.root is None or place.path is None or not self._resolver.is_file_link(place.uri):
+            return place.uri
+        return path_to_uri(os.path.join(place.root.given_path, *place.path.parts))
 
     def list_folder(self, place: Place) -> Listing | None:
         """List a folder on disk. Return None if the folder does not exist."""
@@ -233,15 +227,23 @@ class WorkspaceView:
 
     def list_documents(self) -> tuple[Place, ...]:
         """Return the places of all open documents, inside and outside the workspace folders."""
-        return tuple(self._locate_key(key) for key in self._documents)
+        return tuple(self._locate_key(key) for key in self._open.by_key)
 
     def list_open_places(self) -> tuple[Place, ...]:
         """Return the places of open documents in workspace folders. Their text may differ from the disk."""
         return tuple(place for place in self.list_documents() if place.root is not None)
 
+    def _name_document(self, document: DocumentSnapshot) -> str:
+        """Return the name of an open document, without following links."""
+        given = self._resolver.find_given(document.uri)
+        return document.uri if given is None else "/".join((*self.find_label_prefix(given[0]), *given[1]))
+
     def _read_text(self, place: Place, *, cache: bool) -> FileText | None:
         self.check_readable(place)
-        if (document := self._documents.get(place.key)) is not None:
+        if cells := self.list_cells(place):
+            texts = ((cell.uri, self._read_text(cell, cache=cache)) for cell in cells)
+            return FileText(format_notebook((uri, cell.text) for uri, cell in texts if cell is not None), "document")
+        if (document := self._open.by_key.get(place.key)) is not None:
             return FileText(self._strip_logins(place, document.text), "document", document.version)
         if place.key in self._disk:
             return self._disk[place.key]
@@ -301,7 +303,7 @@ class WorkspaceView:
             return self.build_place(*root_path)
         if ".." in path.split("/"):
             raise PathRefused(f"{quote_path(path)} contains `..`; use the file's own path.")
-        document = self._documents.get(normalize_uri(path_to_uri(path)))
+        document = self._open.by_key.get(normalize_uri(path_to_uri(path)))
         if document is None:
             raise PathRefused(f"{quote_path(path)} is outside the workspace folders.{self._suggest_paths()}")
         return self._locate_document(document)
@@ -313,7 +315,7 @@ class WorkspaceView:
         return self.build_place(*(root_path or (root, parts)))
 
     def _locate_key(self, key: str) -> Place:
-        uri = self._client_uris[key]
+        uri = self._open.uris.get(key, key)
         root_path = self._resolver.resolve_uri(uri)
         try:
             return Place(key, uri, uri) if root_path is None else self.build_place(*root_path)
@@ -333,18 +335,10 @@ class WorkspaceView:
 
     def _list_open_documents(self) -> str:
         """Return a note for the model about open documents outside all folders, because no tool can list them."""
-        outside = [place.label for key in self._documents if (place := self._locate_key(key)).root is None]
+        outside = [place.label for key in self._open.by_key if (place := self._locate_key(key)).root is None]
         return f" Open documents: {', '.join(map(quote_path, outside[:10]))}." if outside else ""
 
 
-def _name_folders(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
-    """Give each folder a unique name, such as `src-2`. The name contains no slash, because paths begin with it."""
-    views: list[FolderView] = []
-    for folder, root in folders:
-        plain = (folder.name or os.path.basename(root.given_path)).replace("/", "-").strip() or "folder"
-        name, count = plain, 1
-        while any(view.name == name for view in views):
-            count += 1
-            name = f"{plain}-{count}"
-        views.append(FolderView(folder, root, name))
-    return tuple(views)
+def _check_rule(name: str, reason: str | None) -> None:
+    if reason is not None:
+        raise PathRefused(f"{quote_path(name)} {reason}")

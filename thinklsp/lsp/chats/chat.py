@@ -39,6 +39,7 @@ from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.generated_documents import GeneratedDocuments
 from thinklsp.lsp.edits.workspace_edits import build_document_edit
 from thinklsp.lsp.protocol.positions import PositionMap
+from thinklsp.workspace.documents import is_version
 
 _MAX_ATTEMPTS = 5
 # The maximum time to wait for an editor to report an edit that it has applied.
@@ -100,7 +101,7 @@ class ChatDocuments:
 
     def is_chat(self, uri: str) -> bool:
         # Editors escape different characters in a URI, so compare the unescaped name.
-        return unquote(uri.rpartition("/")[2]).endswith(self.suffix)
+        return unquote(uri.rpartition("/")[2]).endswith(self.suffix) and not is_version(uri)
 
     async def wait_for_previous(self, uri: str | None) -> None:
         """Wait until the result of the previous turn has been written to the document."""

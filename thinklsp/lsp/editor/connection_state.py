@@ -15,6 +15,7 @@ from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.observer import NO_OBSERVER, Observer
 from thinklsp.lsp.documents.open_documents import Documents, TrackedDiagnostic
 from thinklsp.lsp.editor.client import Client
+from thinklsp.lsp.editor.file_keys import FileKeys
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class ConnectionState:
     identity: ClientIdentity = LOCAL_IDENTITY
     private_folders: tuple[str, ...] = ()
     documents: Documents = field(default_factory=Documents)
+    file_keys: FileKeys = field(default_factory=FileKeys)
     last_action: ActionContext | None = None
     last_location: ActionContext | None = None
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.engine.merge_plan import FileState
 from thinklsp.lsp.editor.connection_state import ConnectionState
@@ -11,7 +12,7 @@ from thinklsp.sandbox.bubblewrap import is_same_or_parent
 from thinklsp.workspace.paths import Root, compute_workspace_key, resolve_real_path
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.roots import open_extra_roots
-from thinklsp.workspace.uri import uri_to_path
+from thinklsp.workspace.uri import normalize_uri, uri_to_path
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 
 
@@ -53,25 +54,40 @@ class Snapshots:
     def read_state(self, uri: str, view: WorkspaceView) -> FileState:
         """Return the current state of a file in `view`, which must be new.
 
-        Protected files are refused, even if a tool has checked the file before.
+        Protected files are refused, even if a tool has checked the file before. The version is that of the document
+        with exactly this URI, because an edit names the URI and the version together.
         """
         document = self._state.documents.get(uri)
         try:
-            place = view.resolve(uri)
+            place = view.locate(uri)
             view.check_writable(place)
             if document is not None:
                 return FileState(document.text, document.version, document.is_desynced)
             content = view.read(place)
         except PathRefused as refused:
             return FileState(None, refusal=str(refused))
-        if content is None:
+        if content is None or (content.version is not None and not view.is_on_disk(place)):
             return FileState(None)
-        return FileState(content.text, content.version)
+        return FileState(content.text)
+
+    def find_uri(self, file: FileEdit, view: WorkspaceView) -> str:
+        """Return the URI under which the editor has the file of an edit now.
+
+        A document may have been opened or closed since the edit was made, also through a link, and links may change.
+        """
+        try:
+            place = view.resolve(file.key) if file.key else view.locate(file.uri)
+        except PathRefused:
+            return file.uri
+        uri = view.find_operation_uri(place) if file.is_file_operation else place.uri
+        if self._state.documents.get(uri) is None and normalize_uri(uri) == normalize_uri(file.uri):
+            return file.uri
+        return uri
 
     def read_disk(self, uri: str, disk: WorkspaceView) -> str | None:
         """Return the text of a file in a view from `create_disk_view`, or None if the file cannot be read."""
         try:
-            content = disk.peek(disk.resolve(uri))
+            content = disk.peek(disk.locate(uri))
         except PathRefused:
             return None
         return None if content is None else content.text

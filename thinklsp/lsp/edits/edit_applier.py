@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from lsprotocol.types import WorkspaceEdit
 
@@ -34,6 +35,7 @@ from thinklsp.lsp.edits.in_flight_edit import (
 from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
 from thinklsp.lsp.edits.undone_hunks import UndoneHunks
 from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
+from thinklsp.workspace.view import WorkspaceView
 
 _MAX_PLANS = 5
 
@@ -43,6 +45,14 @@ _NOTHING_TO_UNDO_IN_SESSION = (
     "Nothing to undo in this session: none of its turns has changed a file here, or every change has already been "
     "undone. `thinklsp.undo` undoes the newest turn in all sessions."
 )
+
+
+class _PlannedEdit(NamedTuple):
+    """An edit with the present URIs of its files, its merge plan, and the state of the files by URI."""
+
+    pending: PendingEdit
+    plan: MergePlan
+    current: Mapping[str, FileState]
 
 
 class EditApplier:
@@ -83,16 +93,16 @@ class EditApplier:
         """
         async with self._apply_lock:
             planned = await self._plan_when_idle(pending)
-            if not self._edit_review.should_ask(planned[0], review, find_scope()):
-                return await self._send_edit(pending, planned, review, find_scope, watcher)
+            if not self._edit_review.should_ask(planned.plan, review, find_scope()):
+                return await self._send_edit(planned, review, find_scope, watcher)
         if watcher is not None:
             watcher.watch_question()
-        kept = await self._edit_review.ask(pending, planned[0], review, find_scope())
+        kept = await self._edit_review.ask(planned.pending, planned.plan, review, find_scope())
         if kept is None:
             return self.hold(pending, NOT_CONFIRMED)
         async with self._apply_lock:
             # Plan the merge again, because the text may have changed while the user was reading the question.
-            return await self._send_edit(kept, await self._plan_when_idle(kept), "never", find_scope, watcher)
+            return await self._send_edit(await self._plan_when_idle(kept), "never", find_scope, watcher)
 
     async def apply(self, pending: PendingEdit) -> EditOutcome:
         """Send a pending edit at the user's request, which is the confirmation: the editor asks nothing.
@@ -104,7 +114,7 @@ class EditApplier:
             rest, outcome = await self._unconfirmed.prepare_apply(pending)
             if outcome is not None:
                 return outcome
-            return await self._send_edit(rest, await self._plan_when_idle(rest), "never", should_record=True)
+            return await self._send_edit(await self._plan_when_idle(rest), "never", should_record=True)
 
     def forget(self, session_id: str) -> None:
         """Remove the pending edits, the undoable turns and the attributions of a deleted session."""
@@ -123,7 +133,7 @@ class EditApplier:
             for document in self._state.documents.list_documents():
                 self.pending_edits.find_offers(document.uri)
             for pending in self.pending_edits.list_applied():
-                await self._send_edit(pending, await self._plan_when_idle(pending), "never", should_record=True)
+                await self._send_edit(await self._plan_when_idle(pending), "never", should_record=True)
 
     async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> EditOutcome:
         """Undo a turn. By default, undo the newest turn that wrote files, in the given session or in all sessions.
@@ -139,18 +149,17 @@ class EditApplier:
             if turn is None:
                 raise TurnRefused(_NOTHING_TO_UNDO if turn_id is None else _NOTHING_TO_UNDO_IN_TURN)
             title = self._ledger.find_title(turn)
-            undo = plan_undo(turn, title)
+            undo = plan_undo(turn, title, self._snapshots.create_view().find_key)
             await self._unconfirmed.refuse_undo(f"undo-{turn.turn_id}")
             pending = PendingEdit(f"undo-{turn.turn_id}", turn.session_id, f"undo: {title}", undo.files, undo=undo)
             if not undo.files:
                 return EditOutcome(undo.rejected)
-            outcome = await self._send_edit(pending, await self._plan_when_idle(pending), "never")
+            outcome = await self._send_edit(await self._plan_when_idle(pending), "never")
             return replace(outcome, files=(*outcome.files, *undo.rejected))
 
     async def _send_edit(
         self,
-        pending: PendingEdit,
-        planned: tuple[MergePlan, Mapping[str, FileState]],
+        planned: _PlannedEdit,
         review: Review,
         find_scope: Callable[[], Scope | None] = lambda: None,
         watcher: EditWatcher | None = None,
@@ -160,7 +169,7 @@ class EditApplier:
         """Send an edit. If `should_record` is True, also record files that a code action has already changed."""
         races, is_resent = 0, False
         while True:
-            plan, current = planned
+            pending, plan, current = planned
             await self._record_applied(pending, plan, should_record=should_record)
             if not plan.mergeable:
                 return self._build_outcome(pending, plan.rejected, current)
@@ -265,24 +274,30 @@ class EditApplier:
         elif applied and should_record:
             await self._ledger.record_taken(pending, [file for file in pending.files if file.uri in applied])
 
-    async def _plan_when_idle(self, pending: PendingEdit) -> tuple[MergePlan, Mapping[str, FileState]]:
+    async def _plan_when_idle(self, pending: PendingEdit) -> _PlannedEdit:
         """Wait until the user is not typing in the files, then create the merge plan."""
+        pending = self._move(pending, self._snapshots.create_view())
         await self._state.documents.wait_until_idle(file.uri for file in pending.files)
         return await self._plan_merge(pending)
 
-    async def _plan_merge(self, pending: PendingEdit) -> tuple[MergePlan, Mapping[str, FileState]]:
+    def _move(self, pending: PendingEdit, view: WorkspaceView) -> PendingEdit:
+        """Return the edit with the URIs under which the editor has its files now."""
+        return pending.move({file.uri: self._snapshots.find_uri(file, view) for file in pending.files})
+
+    async def _plan_merge(self, pending: PendingEdit) -> _PlannedEdit:
         """Create the merge plan in a thread, because files can be large.
 
         Before the edit is sent, the text is checked for changes since the plan was made.
         """
         view = self._snapshots.create_view()
+        pending = self._move(pending, view)
         uris = {uri for file in pending.files for uri in (file.uri, file.new_uri) if uri is not None}
         current = {uri: self._snapshots.read_state(uri, view) for uri in uris}
         operations = self._state.client.features.file_operations
         plan = await asyncio.to_thread(
             plan_merge, pending.files, current, operations, conflict_texts=pending.conflict_texts
         )
-        return plan, current
+        return _PlannedEdit(pending, plan, current)
 
     async def _build_edit(
         self, plan: MergePlan, pending: PendingEdit, *, review: Review, scope: Scope | None

@@ -168,7 +168,9 @@ class EditAttribution:
 
     def forget(self, is_gone: Callable[[UndoableTurn], bool], uri: str | None = None) -> None:
         """Remove the attribution to the given turns in one document or in all documents."""
-        keys = {*self._open_texts, *self._closed_documents} if uri is None else {normalize_uri(uri)}
+        keys, find_key = {*self._open_texts, *self._closed_documents}, self._state.file_keys.find
+        if uri is not None:
+            keys = {key for key in keys if find_key(key) == find_key(uri)}
         for key in keys:
             self._keep_texts(
                 key, [text for text in self._open_texts.get(key, ()) if not is_gone(text.attribution.turn)]

@@ -53,16 +53,16 @@ class EditLedger:
 
     def find_undoable_turn(self, uri: str) -> UndoableTurn | None:
         """Return the newest turn that wrote to a document and was not undone. This method does not access the store."""
-        turns = self._undoable_turns.get(normalize_uri(uri))
+        turns = self._undoable_turns.get(self._state.file_keys.find(uri))
         return next(reversed(turns.values()), None) if turns else None
 
     def find_turn(self, uri: str, turn_id: str) -> UndoableTurn | None:
         """Return a turn that wrote to a document, or None if the turn is unknown or was undone."""
-        return self._undoable_turns.get(normalize_uri(uri), {}).get(turn_id)
+        return self._undoable_turns.get(self._state.file_keys.find(uri), {}).get(turn_id)
 
     def list_ledger_uris(self, uri: str) -> tuple[str, ...]:
         """Return the spellings of a document's URI in the ledger. The result is empty if no turn wrote to it."""
-        return tuple(self._ledger_uris.get(normalize_uri(uri), ()))
+        return tuple(self._ledger_uris.get(self._state.file_keys.find(uri), ()))
 
     def has_written(self, turn_id: str) -> bool:
         return any(turn_id in turns for turns in self._undoable_turns.values())
@@ -101,6 +101,7 @@ class EditLedger:
             version = await self._engine.store.read_data_version()
             since = datetime.now(UTC) - HISTORY
             written = await self._engine.store.list_written_files(self._snapshots.key, since)
+            await asyncio.to_thread(self._state.file_keys.learn, {file.uri for file in written})
         self._data_version = version
         files = [file for file in written if not file.is_undone]
         known, self._undoable_turns, self._ledger_uris = self._undoable_turns, {}, {}
@@ -109,8 +110,8 @@ class EditLedger:
         for file in files:
             turn = names.get(file.turn_id) or UndoableTurn(file.turn_id, titles[file.turn_id], file.session_id)
             self._remember(file.uri, turn)
-            self._ledger_uris.setdefault(normalize_uri(file.uri), set()).add(file.uri)
-        self._keep_own_turns(known, {(file.turn_id, normalize_uri(file.uri)) for file in written})
+            self._ledger_uris.setdefault(self._state.file_keys.find(file.uri), set()).add(file.uri)
+        self._keep_own_turns(known, {(file.turn_id, self._state.file_keys.find(file.uri)) for file in written})
         return version
 
     def _keep_own_turns(
@@ -146,13 +147,14 @@ class EditLedger:
         except SessionError:
             _log.exception("the outcome of an edit could not be recorded")
 
-    def record_written(self, pending: PendingEdit, files: Iterable[FileEdit]) -> None:
+    def record_written(self, pending: PendingEdit, files: Sequence[FileEdit]) -> None:
         """Record, in memory only, the files that the editor changed for a pending edit."""
         if pending.undo is not None:
             return
         turn = UndoableTurn(pending.turn_id, pending.turn_name or pending.title, pending.session_id)
         verified = "" if pending.verified is None else pending.verified.format_sentence()
         origin = Attribution(turn, pending.explanation, pending.model, verified, datetime.now().astimezone())
+        self._state.file_keys.learn(file.new_uri or file.uri for file in files)
         for file in files:
             self._recorded_edits.add(_build_key(pending, file))
             self._remember(file.new_uri or file.uri, turn)
@@ -200,7 +202,7 @@ class EditLedger:
             for entry in edit.entries:
                 if entry.write.uri in ledger_uris:
                     now = entry.write.new_uri or entry.write.uri
-                    self._undoable_turns.get(normalize_uri(now), {}).pop(edit.turn_id, None)
+                    self._undoable_turns.get(self._state.file_keys.find(now), {}).pop(edit.turn_id, None)
                     self.attribution.forget(lambda written: written.turn_id == undo.turn.turn_id, now)
         await self._record_undo(undo.turn.session_id, undo.turn, ledger_uris)
 
@@ -235,7 +237,7 @@ class EditLedger:
         return build_files_title([entry.write.path for entry in entries], entries[-1].created)
 
     def _remember(self, uri: str, turn: UndoableTurn) -> None:
-        turns = self._undoable_turns.setdefault(normalize_uri(uri), {})
+        turns = self._undoable_turns.setdefault(self._state.file_keys.find(uri), {})
         turns.pop(turn.turn_id, None)
         turns[turn.turn_id] = turn
 

@@ -65,6 +65,7 @@ class EditLookup:
                 _log.info("cannot look up the edits of a document: %s", error)
 
     async def _look_up(self, uri: str) -> None:
+        await asyncio.to_thread(self._state.file_keys.learn, [uri])
         version = await self._ledger.refresh()
         document = self._state.documents.get(uri)
         if document is None or self._versions.get(uri) == version:

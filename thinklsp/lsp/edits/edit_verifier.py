@@ -170,6 +170,6 @@ def _count_applied(comparisons: Mapping[str, EditComparison]) -> int:
 
 def _is_on_disk(disk: WorkspaceView, uri: str) -> bool:
     try:
-        return disk.find_kind(disk.resolve(uri)) is not None
+        return disk.find_kind(disk.locate(uri)) is not None
     except PathRefused:
         return False

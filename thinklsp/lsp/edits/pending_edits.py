@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lsprotocol.types import WorkspaceEdit
@@ -56,6 +56,27 @@ class PendingEdit:
     model: str = ""
     verified: VerificationOutcome | None = None
     declined: Mapping[str, DeclinedHunks] = field(default_factory=dict)
+
+    def move(self, uris: Mapping[str, str]) -> PendingEdit:
+        """Return the edit with other URIs for its files. `uris` maps the present URIs to the new ones."""
+
+        def move_file(file: FileEdit) -> FileEdit:
+            return replace(file, uri=uris.get(file.uri, file.uri))
+
+        if all(old == new for old, new in uris.items()):
+            return self
+        undo = self.undo
+        declined = (
+            replace(hunks, whole=move_file(hunks.whole), rest=move_file(hunks.rest)) for hunks in self.declined.values()
+        )
+        return replace(
+            self,
+            files=tuple(map(move_file, self.files)),
+            conflict_texts={uris.get(uri, uri): text for uri, text in self.conflict_texts.items()},
+            declined={hunks.whole.uri: hunks for hunks in declined},
+            undo=undo
+            and replace(undo, ledger_uris={uris.get(uri, uri): names for uri, names in undo.ledger_uris.items()}),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +174,10 @@ class PendingEdits:
         return cached[2]
 
     def _build_offer(self, pending: PendingEdit, document: Document) -> PendingEditOffer | None:
+        find_key = self._state.file_keys.find
+        pending = pending.move(
+            {file.uri: document.uri for file in pending.files if find_key(file.uri) == find_key(document.uri)}
+        )
         files = [file for file in pending.files if file.uri == document.uri]
         if not files:
             return (

@@ -271,5 +271,5 @@ class TurnRun:
 def _find_scope(turn: Turn, files: Sequence[FileEdit], find_scope: FindScope) -> Scope | None:
     """Return the scope of the request, including the files in untrusted folders, which always need a review."""
     scope = find_scope()
-    untrusted = frozenset(file.uri for file in files if turn.is_untrusted(file))
+    untrusted = frozenset(file.path for file in files if turn.is_untrusted(file))
     return replace(scope or Scope(), untrusted=untrusted) if untrusted else scope
