@@ -32,6 +32,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.decoding import (
     build_cut_off_error,
     build_malformed_error,
+    explain_unknown_ending,
     merge_non_null,
     parse_json_object,
     parse_value,
@@ -114,11 +115,12 @@ class GoogleDecoder:
         if self._reason is None and self._block_message is None:
             raise build_cut_off_error()
         reason, explanation = self._resolve_stop_reason()
+        notices = (explain_unknown_ending(self._reason or ""),) if reason == "other" else ()
         events = list(self._blocks.close())
         if reason == "pause_turn":
             events += self._blocks.emit_block("opaque", {"type": CONTINUATION, "continuationToken": self._token})
         self._finished = True
-        return [*events, MessageFinished(reason, self.usage, explanation)]
+        return [*events, MessageFinished(reason, self.usage, explanation, notices)]
 
     def _read_chunk(self, chunk: Mapping[str, Any]) -> Iterator[StreamEvent]:
         merge_non_null(self._usage, chunk.get("usageMetadata"))
