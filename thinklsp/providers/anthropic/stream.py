@@ -138,9 +138,10 @@ class AnthropicDecoder:
         if self._started and not (message_id and message_id == self._message_id):
             raise StreamProtocolError("The provider started a second message within the same answer.")
         merge_non_null(self._usage, message.get("usage"))
-        events: list[StreamEvent] = [] if self._started else [MessageStarted(str(message.get("model") or ""), self.usage)]
+        if self._started:
+            return []
         self._started, self._message_id = True, message_id
-        return events
+        return [MessageStarted(str(message.get("model") or ""), self.usage)]
 
     def _read_delta(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         parsed = _parse_delta(delta)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.core.stream_events import (
@@ -39,7 +38,7 @@ from thinklsp.providers.decoding import (
     read_count,
     read_text,
 )
-from thinklsp.providers.failures import ErrorReport, build_thinking_error
+from thinklsp.providers.failures import ErrorReport, OutputRejected, build_thinking_error
 from thinklsp.providers.google.errors import parse_stream_failure
 
 CONTINUATION = "continuation"
@@ -168,7 +167,7 @@ class GoogleDecoder:
             case "MISSING_THOUGHT_SIGNATURE":
                 raise build_thinking_error()
             case reason if reason in _FAILURES:
-                raise StreamProtocolError(
+                raise OutputRejected(
                     f"{_FAILURES[reason]} ({reason}).{ErrorReport(0, self._finish_message, '', None).quotation}"
                 )
             case reason if reason.startswith(_REFUSALS):

@@ -257,8 +257,10 @@ class _MessageEncoder:
 
 
 def _merge_fields(fields: Wire, more: Wire) -> None:
-    """Merge the thinking fields of adjacent answers. Lists are concatenated, texts are joined with a blank line, and objects
-    are replaced."""
+    """Merge the thinking fields of adjacent answers.
+
+    Lists are concatenated, texts are joined with a blank line, and objects are replaced.
+    """
     for name, value in more.items():
         if name not in fields:
             fields[name] = value

@@ -121,7 +121,9 @@ class _ThinkingPart:
 
 def _has_signature(value: Mapping[str, Any]) -> bool:
     """Return whether an object, or an object in it, has a field for a signature."""
-    return any("signature" in key or (isinstance(inner, dict) and _has_signature(inner)) for key, inner in value.items())
+    return any(
+        "signature" in key or (isinstance(inner, dict) and _has_signature(inner)) for key, inner in value.items()
+    )
 
 
 def extract_text(value: object) -> str:

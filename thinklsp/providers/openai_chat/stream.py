@@ -193,7 +193,7 @@ class ChatDecoder:
         if self._reason == _NO_CAPACITY_REASON:
             raise Overloaded("The provider has no capacity for this request at the moment.")
         is_unknown = self._reason is not None and self._reason not in _STOP_REASONS
-        notices = (explain_unknown_ending(self._reason or ""),) if is_unknown else ()
+        notices: tuple[str, ...] = (explain_unknown_ending(self._reason or ""),) if is_unknown else ()
         events = self._emit_pieces(self._splitter.finish()) if self._splitter else []
         events += self._stop_blocks()
         events += self._calls.stop(cut=self._reason in _FINAL_REASONS)
