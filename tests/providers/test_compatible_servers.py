@@ -146,6 +146,17 @@ def test_long_arguments_that_come_whole_in_each_piece_are_read() -> None:
     assert call.input == json.loads(text)
 
 
+@pytest.mark.parametrize(("issued", "sent"), [("functions.f", "f"), ("f<|channel|>x", "f"), ("F", "F")])
+def test_a_name_that_no_service_accepts_goes_back_as_the_tools(issued: str, sent: str) -> None:
+    """The turn stores the tool's name beside the name as it came."""
+    message = run(chat_call(["{}"]).replace(b'"name": "f"', f'"name": "{issued}"'.encode())).message
+    [call] = message.tool_uses
+    assert call.name == issued
+    message = replace(message, blocks=(replace(call, name="f"),))
+    [back] = send_back(message)["tool_calls"]
+    assert back["function"] == {"name": sent, "arguments": "{}"}
+
+
 # Endings.
 
 CHAT_ENDS: Mapping[str, tuple[str, str]] = {

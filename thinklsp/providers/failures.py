@@ -7,7 +7,6 @@ matched by short fragments, because providers may change the exact wording.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
@@ -158,7 +157,7 @@ def classify_response(
     content = parse_json_object(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
     report = replace(read_report(status, content, plain, parse_retry_after(headers)), model=model)
-    failure = classify(replace(report, wait_seconds=find_reset(report, content, headers)))
+    failure = classify(replace(report, wait_seconds=_find_reset(report, content, headers)))
     override = should_retry(headers)
     # A retry does not help before the budget is raised or paid.
     if override is not None and status != 402 and not isinstance(failure, BudgetExceeded):
@@ -325,7 +324,7 @@ def build_daily_quota_error(report: ErrorReport, wait_seconds: float | None = No
 
 
 def _build_rate_limit_error(report: ErrorReport) -> ProviderError:
-    wait = parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
+    wait = _parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
     if _NO_QUOTA.search(report.message) or _DAY_LIMIT.search(f"{report.code} {report.message}"):
         return build_daily_quota_error(report, wait)
     return RateLimited(f"This account has reached the provider's rate limit (429).{report.quotation}", retry_after=wait)
@@ -366,17 +365,18 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     return wait if wait >= 0 else None
 
 
-def parse_wait(text: str) -> float | None:
+def _parse_wait(text: str) -> float | None:
     """Return the delay in seconds that an error text asks for, such as `try again in 4h59m3.5s`, or None."""
     match = _WAIT.search(text)
     parts = _WAIT_PART.findall(match[1]) if match else []
     return sum(float(number) * _UNIT_SECONDS[unit.lower()] for number, unit in parts) if parts else None
 
 
-def find_reset(report: ErrorReport, content: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+def _find_reset(report: ErrorReport, content: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
     """Return the report's delay, or the time until the reset of a limit of a day.
 
-    OpenRouter names the reset in a header, which is also in the error's metadata.
+    OpenRouter names the reset in a header, which is also in the error's metadata. The response's `Date` says what time
+    it is, as for Retry-After.
     """
     if report.wait_seconds is not None or report.status != 429 or not _DAY_LIMIT.search(report.message):
         return report.wait_seconds
@@ -387,7 +387,7 @@ def find_reset(report: ErrorReport, content: Mapping[str, Any], headers: Mapping
     try:
         now = parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, TypeError, ValueError, OverflowError):
-        now = time.time()
+        return None
     return seconds - now if seconds > now else None
 
 

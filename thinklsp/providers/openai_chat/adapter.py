@@ -213,6 +213,9 @@ class _MessageEncoder:
         if isinstance(function, dict):
             is_valid = block.input is not None and str(function.get("arguments")).lstrip().startswith("{")
             function = function if is_valid else {**function, "arguments": "{}"}
+            name = str(function.get("name"))
+            # Servers reject a name with the residue of a template, although the model wrote it there.
+            function = function if sanitize_name(name) == name else {**function, "name": sanitize_name(block.name)}
         else:
             arguments = json.dumps(block.input or {}, ensure_ascii=False)
             function = {"name": sanitize_name(block.name), "arguments": arguments}

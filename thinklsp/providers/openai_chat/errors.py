@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from thinklsp.core.errors import AuthenticationFailed, BadRequest, ContextWindowExceeded, Overloaded, ProviderError
@@ -27,7 +26,6 @@ from thinklsp.providers.failures import (
     classify_by_status,
     find_cache_hint_error,
     find_output_fault,
-    find_reset,
     has_any,
     is_earlier_thinking_rejected,
     is_thinking_rejected,
@@ -108,8 +106,7 @@ def parse_stream_failure(content: Mapping[str, Any]) -> ProviderError:
     """Return the error for a stream chunk, or for a complete response with status 200."""
     _, names = _read_message(content)
     statuses = (int(name) if name.isdigit() else _STATUS_OF_NAME.get(name, 0) for name in names)
-    report = read_report(next((status for status in statuses if 400 <= status < 600), 500), content, "", None)
-    return classify(replace(report, wait_seconds=find_reset(report, content, {})))
+    return classify(read_report(next((status for status in statuses if 400 <= status < 600), 500), content, "", None))
 
 
 def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
