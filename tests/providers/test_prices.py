@@ -46,7 +46,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
 }
 # Rows that the package does not have, and what is known of their prices.
 ABSENT = {
-    "claude-mythos-preview": "no price was published",
+    "claude-mythos-preview": "left out there; the price is from LiteLLM's table",
     "claude-mythos-5": "left out there, being for few; it is the same model as Fable 5 at its price",
     "claude-mythos-5-1": "left out there, being for few; it is the same model as Fable 5.1 at its price",
     "gpt-6.2-astra": "too new; its price for cached input could not be read",
