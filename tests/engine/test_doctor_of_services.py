@@ -287,7 +287,10 @@ ADDRESSES = [
     ("openai", "", "usually ends in `/v1`"),
     ("openai", "/v1", ""),
     ("anthropic", "/v1", "Remove `/v1` from the end"),
+    ("anthropic", "/gateway/v1/messages", "Remove `/v1/messages` from the end"),
     ("google", "/v1beta", "Remove `/v1beta` from the end"),
+    ("google", "/v1", "Remove `/v1` from the end"),
+    ("openai", "/v1/responses", "Remove `/responses` from the end"),
     ("google", "/gateway", ""),
 ]
 
@@ -299,6 +302,12 @@ async def test_a_base_url_with_a_likely_mistake(provider: str, path: str, words:
     assert found["canRun"]
     assert len(found["problems"]) == bool(words)
     assert words in "".join(found["problems"])
+
+
+async def test_a_base_url_with_the_version_path_is_told_although_it_works() -> None:
+    environment = SERVICES["anthropic"].environment("http://127.0.0.1:9", address="/v1")
+    found = await reported(environment, seconds=0.01)
+    assert "Remove `/v1` from the end" in found["problems"][0]
 
 
 async def report_on_silent_service() -> dict[str, Any]:

@@ -23,13 +23,13 @@ def test_every_id_of_the_vendors_client_is_known() -> None:
 # Ids of OpenAI's client without a row: retired models, models for audio or images, and models without tools.
 NOT_LISTED = ("gpt-3.5", "gpt-4-", "gpt-4o-audio", "gpt-4o-mini-", "chatgpt-4o", "gpt-audio", "codex-", "o1-")
 NOT_LISTED_IDS = {
-    *("gpt-4", "gpt-5-chat-latest", "gpt-5.1-mini"),
+    *("gpt-4", "gpt-5-chat-latest"),
     *("gpt-4o-search-preview", "gpt-4o-search-preview-2025-03-11"),
 }
 IN_A_DOCSTRING_OF_THE_CLIENT = {"gpt-5.3-codex"}
-PRICED_ELSEWHERE = {"gpt-5.4-pro", "gpt-5.2-codex", "gpt-5.1-codex-mini"}
-# Models of the Responses API for research, for computer use, and for selected customers.
-NOT_FOR_CODE = ("deep-research", "computer-use", "daybreak", "cyber", "rosalind", "o1-pro")
+PRICED_ELSEWHERE = {"gpt-5.4-pro", "gpt-5.2-codex", "gpt-5.1-codex-mini", "gpt-5.5-cyber", "chat-latest"}
+# Models of the Responses API for research and for computer use.
+NOT_FOR_CODE = ("deep-research", "computer-use", "o1-pro")
 
 
 def test_openais_client_and_the_rows_name_the_same_models() -> None:
@@ -47,4 +47,5 @@ def test_googles_client_and_the_rows_name_the_same_models() -> None:
     text = {name for name in named if not any(word in name for word in makes_other_things)}
     assert text
     assert [name for name in text if not find_model("google", name).known] == []
-    assert set(list_models("google")) - named == {"gemini-3-pro-preview"}  # It has been shut down.
+    # The first has been shut down, and the second is too new.
+    assert set(list_models("google")) - named == {"gemini-3-pro-preview", "gemini-4-neon"}

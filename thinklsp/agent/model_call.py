@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Protocol
 
-from thinklsp.agent.request_fallbacks import RequestFallbacks, format_effort_notice
+from thinklsp.agent.request_fallbacks import RequestFallbacks, explain_rejection, format_effort_notice
 from thinklsp.agent.thinking_losses import explain_missing_thinking, find_losses, find_losses_in_answer
 from thinklsp.agent.unreadable_images import replace_unreadable_images
 from thinklsp.core.accumulator import MessageAccumulator
@@ -34,9 +34,11 @@ from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
+from thinklsp.providers.failures import OutputRejected
 from thinklsp.providers.model_info import Price
 
 _log = logging.getLogger(__name__)
+_NOT_FOUND = 404
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _STRIPPED_RETRY_NOTE = "Retrying once without the model's earlier thinking."
@@ -188,6 +190,8 @@ class HttpModelCaller:
                     retry = RetryScheduled(0.0, f"{error} {_STRIPPED_RETRY_NOTE}", attempt.has_content)
                 else:
                     retry, history = self._plan_retry(error, attempt, history, refused)
+                    if isinstance(error, OutputRejected):
+                        request = explain_rejection(request, error)
             else:
                 if refused is not None:
                     yield self._fallbacks.confirm_stripped(full_request)
@@ -244,7 +248,10 @@ class HttpModelCaller:
             async with self._transport.post(wire.url, wire.headers, wire.body) as response:
                 if response.status != 200:
                     body = await response.read(_MAX_ERROR_BYTES)
-                    raise self._adapter.parse_failure(response.status, response.headers, body, request.model.id)
+                    error = self._adapter.parse_failure(response.status, response.headers, body, request.model.id)
+                    if response.status == _NOT_FOUND:
+                        error.args = (f"{error} The request for {request.model.id} went to {wire.url}.",)
+                    raise error
                 async with aclosing(_receive_batches(response)) as batches:
                     async for batch in batches:
                         events, failure = _decode(decoder, batch)

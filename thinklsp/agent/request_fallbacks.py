@@ -16,12 +16,13 @@ from thinklsp.agent.thinking_losses import ThinkingLoss
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Fallback, Notice
-from thinklsp.core.messages import AssistantMessage, Conversation, strip_opaque_state
+from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage, strip_opaque_state
 from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking, ThinkingForm
 from thinklsp.providers.failures import (
     CacheHintRefused,
     CompactionRefused,
     EffortRefused,
+    OutputRejected,
     ThinkingCountsRefused,
     ThinkingFormRefused,
     ThinkingRejected,
@@ -59,6 +60,9 @@ _REPLACEMENT_PHRASES: Mapping[ThinkingForm, str] = {
 }
 NEVER_NOTICE = "The provider does not accept earlier thinking, so thinklsp no longer sends it."
 STRIP_NOTICE = "The provider rejected the model's earlier thinking; the conversation continues without it."
+
+
+_REJECTED_OUTPUT = "Your last answer was discarded and is not part of this conversation."
 
 
 _FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
@@ -301,3 +305,17 @@ def _apply_fallback(request: ModelRequest, fallback: Fallback) -> ModelRequest:
         for index, message in enumerate(request.conversation)
     )
     return replace(request, conversation=conversation)
+
+
+def explain_rejection(request: ModelRequest, error: OutputRejected) -> ModelRequest:
+    """Add the reason why the model's last answer was discarded to the end of the request, once.
+
+    A model whose thinking is bound to the messages before it gets the same request again. Otherwise, the provider would
+    reject the thinking of the next answer later, because the session does not contain the reason.
+    """
+    note = f"{_REJECTED_OUTPUT} {error} Answer again, and call tools only with valid names and arguments."
+    *before, last = request.conversation
+    if request.model.prefix_bound or not isinstance(last, UserMessage):
+        return request
+    is_note = any(isinstance(b, TextBlock) and b.text.startswith(_REJECTED_OUTPUT) for b in last.blocks)
+    return replace(request, conversation=(*before, *([] if is_note else [last]), UserMessage.from_text(note)))

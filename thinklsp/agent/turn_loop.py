@@ -51,7 +51,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
-from thinklsp.tools.tool import ToolContext
+from thinklsp.tools.tool import ToolContext, resolve_tool_names
 
 # An answer counts as truncated at this share of a limit, because servers stop slightly early and add tokens of their
 # own.
@@ -175,7 +175,8 @@ class TurnLoop:
 
     async def _commit_step(self, answer: CallFinished) -> TurnFinished | None:
         """Commit the step and run its tool calls. Return the final event if the turn has ended, or None."""
-        message = ensure_unique_call_ids(answer.message, self._conversation)
+        message = resolve_tool_names(answer.message, self._config.tools)
+        message = ensure_unique_call_ids(message, self._conversation)
         self._answer = self._answer.append(message)
         match message.stop_reason:
             case "refusal":

@@ -19,10 +19,11 @@ from thinklsp.core.errors import (
     Overloaded,
     ProviderError,
     RateLimited,
+    StreamProtocolError,
 )
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.providers.base import ThinkingForm
-from thinklsp.providers.decoding import parse_json_object
+from thinklsp.providers.decoding import find_object, parse_json_object
 from thinklsp.providers.output_room import OutputTooLong, find_output_room
 
 # Error texts for earlier thinking that is missing, changed, damaged or from another provider. Gateways pass on the
@@ -44,6 +45,18 @@ _NO_THINKING = (
     "reasoning is not supported",
     "reasoning is mandatory",
 )
+# Error texts for output of the model that the provider could not read, which it reports like a fault of the request.
+_OUTPUT_FAULT = re.compile(
+    r"tool_use_failed|json_validate_failed|output_parse_failed|tool call validation failed|error parsing tool call"
+)
+# Error texts for a limit of a day, and for a model that the account may not use at all.
+_DAY_LIMIT = re.compile(r"per[ _-]?day|daily|\b[rt]pd\b", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"\blimit: 0(?![\d.]*\d)")
+_WAIT = re.compile(r"(?:try again|retry) (?:in|after) ((?:[\d.]+ ?[a-z]+[, ]*(?:and )?)+)", re.IGNORECASE)
+_WAIT_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|[dhms])", re.IGNORECASE)
+_UNIT_SECONDS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_RESET_HEADER = "x-ratelimit-reset"
+_MILLISECONDS_FROM = 1e12
 _CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
 _REJECTED_FIELD = (
     "not support",
@@ -66,6 +79,10 @@ class ThinkingRejected(BadRequest):
 
     prefix_changed = False
     never_accepted = False
+
+
+class OutputRejected(StreamProtocolError):
+    """The error raised when the provider could not read the model's output. The model can do better if told why."""
 
 
 class CompactionRefused(BadRequest):
@@ -140,7 +157,8 @@ def classify_response(
     """Return the error for a non-streaming HTTP response."""
     content = parse_json_object(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    failure = classify(replace(read_report(status, content, plain, parse_retry_after(headers)), model=model))
+    report = replace(read_report(status, content, plain, parse_retry_after(headers)), model=model)
+    failure = classify(replace(report, wait_seconds=_find_reset(report, content, headers)))
     override = should_retry(headers)
     # A retry does not help before the budget is raised or paid.
     if override is not None and status != 402 and not isinstance(failure, BudgetExceeded):
@@ -148,9 +166,23 @@ def classify_response(
     return failure
 
 
-def build_plain_report(status: int, error: object, plain: str, wait_seconds: float | None) -> ErrorReport:
-    """Return the report for an error that is not a JSON object, for example a plain string from a gateway."""
-    return ErrorReport(status, error if isinstance(error, str) else plain, "", wait_seconds)
+def build_plain_report(status: int, content: Mapping[str, Any], plain: str, wait_seconds: float | None) -> ErrorReport:
+    """Return the report for a response without an error object, for example one with a plain text from a gateway."""
+    texts = (read_words(content.get(key)) for key in ("error", "detail", "message"))
+    return ErrorReport(status, next(filter(None, texts), plain), "", wait_seconds)
+
+
+def read_words(value: object) -> str:
+    """Return an error text, or the texts of a list of errors, as FastAPI sends it. Return "" for anything else."""
+    if isinstance(value, list):
+        return "; ".join(_read_item(item) if isinstance(item, dict) else str(item) for item in value)
+    return value if isinstance(value, str) else ""
+
+
+def _read_item(item: Mapping[str, Any]) -> str:
+    """Return the text of an error in a list, behind the name of the field that it is about."""
+    place, text = item.get("loc"), str(item.get("msg") or item.get("message") or item)
+    return f"{'.'.join(map(str, place))}: {text}" if isinstance(place, list) else text
 
 
 def classify_by_status(report: ErrorReport) -> ProviderError:
@@ -173,10 +205,7 @@ def classify_by_status(report: ErrorReport) -> ProviderError:
                 "session."
             )
         case 429:
-            return RateLimited(
-                f"This account has reached the provider's rate limit (429).{report.quotation}",
-                retry_after=report.wait_seconds,
-            )
+            return _build_rate_limit_error(report)
         case 408 | 409:
             return Overloaded(
                 f"The provider could not complete the request ({report.status}).{report.quotation}",
@@ -285,13 +314,36 @@ def build_spend_limit_error(report: ErrorReport) -> ProviderError:
     )
 
 
-def build_daily_quota_error(report: ErrorReport) -> ProviderError:
-    """Return the error for an exhausted daily quota."""
+def build_daily_quota_error(report: ErrorReport, wait_seconds: float | None = None) -> ProviderError:
+    """Return the error for an exhausted daily quota. Another attempt is made only if the wait is known and short."""
+    if _NO_QUOTA.search(report.message):
+        return RateLimited(
+            f"This account has no quota for this model ({report.status}): choose another model, or enable billing in "
+            f"the provider's console.{report.quotation}",
+            retryable=False,
+        )
+    until = "" if wait_seconds is not None else ", or wait until tomorrow"
     return RateLimited(
         f"This model's daily quota is used up ({report.status}): choose another model, raise the quota in the "
-        f"provider's console, or wait until tomorrow.{report.quotation}",
-        retryable=False,
+        f"provider's console{until}.{report.quotation}",
+        retry_after=wait_seconds,
+        retryable=wait_seconds is not None,
     )
+
+
+def _build_rate_limit_error(report: ErrorReport) -> ProviderError:
+    wait = _parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
+    if _NO_QUOTA.search(report.message) or _DAY_LIMIT.search(f"{report.code} {report.message}"):
+        return build_daily_quota_error(report, wait)
+    return RateLimited(f"This account has reached the provider's rate limit (429).{report.quotation}", retry_after=wait)
+
+
+def find_output_fault(report: ErrorReport) -> OutputRejected | None:
+    """Return the error for output of the model that the provider could not read, or None for any other error."""
+    match = _OUTPUT_FAULT.search(f"{report.code} {report.message}".lower())
+    if match is None or report.status in (401, 403, 429):
+        return None
+    return OutputRejected(f"The provider could not read the model's tool call ({match[0]}).{report.quotation}")
 
 
 def _build_overload_error(report: ErrorReport) -> ProviderError:
@@ -319,6 +371,32 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return wait if wait >= 0 else None
+
+
+def _parse_wait(text: str) -> float | None:
+    """Return the delay in seconds that an error text asks for, such as `try again in 4h59m3.5s`, or None."""
+    match = _WAIT.search(text)
+    parts = _WAIT_PART.findall(match[1]) if match else []
+    return sum(float(number) * _UNIT_SECONDS[unit.lower()] for number, unit in parts) if parts else None
+
+
+def _find_reset(report: ErrorReport, content: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+    """Return the report's delay, or the time until the reset of a limit of a day.
+
+    OpenRouter names the reset in a header, which is also in the error's metadata. The response's `Date` says what time
+    it is, as for Retry-After.
+    """
+    if report.wait_seconds is not None or report.status != 429 or not _DAY_LIMIT.search(report.message):
+        return report.wait_seconds
+    inner = find_object(content, "error", "metadata", "headers") or {}
+    values = (value for key, value in (*headers.items(), *inner.items()) if key.lower() == _RESET_HEADER)
+    reset = next(filter(None, (_parse_number(str(value)) for value in values)), 0.0)
+    seconds = reset / 1000 if reset >= _MILLISECONDS_FROM else reset
+    try:
+        now = parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return seconds - now if seconds > now else None
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

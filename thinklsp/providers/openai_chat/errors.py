@@ -26,9 +26,11 @@ from thinklsp.providers.failures import (
     build_thinking_form_error,
     classify_by_status,
     find_cache_hint_error,
+    find_output_fault,
     has_any,
     is_earlier_thinking_rejected,
     is_thinking_rejected,
+    read_words,
 )
 
 # Maps the `code` or `type` of an error inside a stream to the usual HTTP status for that error.
@@ -123,7 +125,7 @@ def _read_message(content: Mapping[str, Any]) -> tuple[str, list[str]]:
     names = [str(error[key]).lower() for key in ("code", "type") if isinstance(error.get(key), str | int)]
     message = error.get("message") or error.get("detail") or ""
     cause = _read_cause(error.get("metadata"))
-    return " ".join(part for part in (str(message), cause) if part), names
+    return " ".join(part for part in (read_words(message) or str(message), cause) if part), names
 
 
 def _read_cause(metadata: object) -> str:
@@ -140,8 +142,8 @@ def _read_cause(metadata: object) -> str:
 
 def classify(report: ErrorReport, server: str = "") -> ProviderError:
     """Return the error for a report. `server` is a kind of server from servers.toml."""
-    if (budget_error := find_budget_error(report)) is not None:
-        return budget_error
+    if (common_error := find_budget_error(report) or find_output_fault(report)) is not None:
+        return common_error
     if report.status == 401:
         return AuthenticationFailed(
             "The server requires a valid API key (401): set `THINKLSP_COMPATIBLE_API_KEY`, or check the key that is "
