@@ -93,8 +93,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("textDocument/hover", {"textDocument": DOCUMENT, "position": {"line": -1, "character": 0}}),
     ("textDocument/hover", {"textDocument": DOCUMENT, "position": {"line": 0, "character": 2**31}}),
     ("textDocument/hover", {"textDocument": DOCUMENT}),
-    ("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE}),
-    ("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE, "context": {"diagnostics": [{}]}}),
+    ("textDocument/codeAction", {"textDocument": DOCUMENT, "context": {"diagnostics": []}}),
+    ("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE | {"end": {"line": None, "character": 0}}}),
+    ("textDocument/codeAction", {"textDocument": {"uri": None}, "range": RANGE, "context": {"diagnostics": []}}),
+    ("textDocument/didOpen", {"textDocument": DOCUMENT | {"languageId": "python", "version": 1, "text": None}}),
 ]
 
 
@@ -102,6 +104,30 @@ REFUSED: list[tuple[str, Any]] = [
 def test_params_that_do_not_fit_are_refused(method: str, params: Any) -> None:
     with pytest.raises(InvalidParams):
         structured(method, params)
+
+
+COMPLETION = {"textDocument": DOCUMENT, "position": PLACE}
+INVOKED = COMPLETION | {"context": {"triggerKind": 1}}
+# What the client passes on, or says of itself, and what is read of that.
+READ: list[tuple[str, Any, Any]] = [
+    ("textDocument/completion", COMPLETION | {"context": {"triggerKind": 0, "triggerCharacter": 3}}, INVOKED),
+    ("textDocument/completion", COMPLETION | {"context": []}, INVOKED),
+    ("textDocument/completion", COMPLETION | {"context": None}, COMPLETION),
+    (
+        "workspace/didChangeWorkspaceFolders",
+        {"event": {"added": [{"uri": "file:///ws", "name": None}, None, {"name": "x"}], "removed": {}}},
+        {"event": {"added": [{"uri": "file:///ws", "name": ""}], "removed": []}},
+    ),
+    ("workspace/didChangeConfiguration", {}, {"settings": None}),
+    ("workspace/didChangeConfiguration", [], {"settings": None}),
+    ("initialized", [], {}),
+    ("initialized", None, {}),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "read"), READ)
+def test_members_that_do_not_fit_are_dropped(method: str, params: Any, read: Any) -> None:
+    assert as_json(structured(method, params)) == read
 
 
 def test_the_text_no_is_not_a_yes() -> None:

@@ -205,7 +205,8 @@ def _find_own_actions(context: OfferContext, *, is_selection: bool) -> Iterator[
 def _find_fixes(context: OfferContext) -> Iterator[ActionOffer]:
     for diagnostic in context.diagnostics:
         arguments = {**_build_location(context, diagnostic.range), "name": "fix", "diagnostics": [diagnostic]}
-        yield ActionOffer("fix", f"fix {diagnostic.message}", QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
+        title = f"fix {diagnostic.message or 'this problem'}"
+        yield ActionOffer("fix", title, QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
 
 
 def _find_turn_actions(context: OfferContext) -> Iterator[ActionOffer]:
