@@ -254,6 +254,8 @@ def is_kind_requested(kind: str, only: Sequence[str] | None) -> bool:
 
 def can_be_shown(offer: ActionOffer, features: ClientFeatures) -> bool:
     """Return whether the client can show an offer. A disabled offer requires a client that can show the reason."""
+    if offer.name == "apply" and not features.accepts_edits:
+        return False  # The answer of the turn contains the new text.
     return not offer.disabled or (features.code_action_literals and features.code_actions_disabled)
 
 
