@@ -7,10 +7,11 @@ and position, are checked strictly: see `converter`. Real shapes are listed in `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from lsprotocol import types
+
+from thinklsp.workspace.uri import path_to_uri
 
 _MAX_NUMBER = 2**31 - 1
 
@@ -60,6 +61,13 @@ def read_code_action_context(value: object, place: types.Range) -> types.CodeAct
     )
 
 
+def _read_apply_result(value: object) -> types.ApplyWorkspaceEditResult:
+    applied = _get(value, "applied")
+    if not isinstance(applied, bool):
+        raise TypeError("not a boolean")
+    return types.ApplyWorkspaceEditResult(applied, _read_text(_get(value, "failureReason")))
+
+
 def _read_completion_context(value: object) -> types.CompletionContext:
     kind = _read_enum(types.CompletionTriggerKind, _get(value, "triggerKind"))
     character = _read_text(_get(value, "triggerCharacter"))
@@ -73,15 +81,12 @@ def read_initialize_params(params: Mapping[str, object]) -> types.InitializePara
     than the rest of the startup.
     """
     process = params.get("processId")
-    root, path = _read_text(params.get("rootUri")), _read_text(params.get("rootPath"))
-    if not root and path and Path(path).is_absolute():
-        root = Path(path).as_uri()
     encodings = _read_list(_get(_get(params.get("capabilities"), "general"), "positionEncodings"), _read_text)
     general = types.GeneralClientCapabilities(position_encodings=encodings)
     return types.InitializeParams(
         types.ClientCapabilities(general=general),
         process_id=process if isinstance(process, int) and not isinstance(process, bool) else None,
-        root_uri=root,
+        root_uri=_read_text(params.get("rootUri")) or _read_root_path(params.get("rootPath")),
         workspace_folders=_read_list(params.get("workspaceFolders"), _read_folder),
         initialization_options=params.get("initializationOptions"),
     )
@@ -165,6 +170,14 @@ def _get(value: object, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
 
 
+def _read_root_path(value: object) -> str | None:
+    """Return the URI of the root folder from `rootPath`, which old clients send instead of `rootUri`."""
+    try:
+        return path_to_uri(value) if isinstance(value, str) and value.startswith("/") else None
+    except UnicodeEncodeError:
+        return None
+
+
 def _read_folder(value: object) -> types.WorkspaceFolder | None:
     uri = _read_text(_get(value, "uri"))
     return types.WorkspaceFolder(uri, _read_text(_get(value, "name")) or "") if uri else None
@@ -187,6 +200,7 @@ def _read_configuration(value: object) -> types.ConfigurationResponse:
 
 
 READERS: Mapping[type, Callable[[object], object]] = {
+    types.ApplyWorkspaceEditResult: _read_apply_result,
     types.CompletionContext: _read_completion_context,
     types.ConfigurationResponse: _read_configuration,
     types.DidChangeConfigurationParams: _read_settings_change,
