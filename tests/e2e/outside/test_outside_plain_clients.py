@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.acting import begin_file, chat, edit_file, reach, read_before, release, say, write_file
+from tests.e2e.acting import begin_file, chat, edit_file, reach, read_before, release, say, start_chat, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.editor import capabilities
 from tests.support.outside import Outside, statuses
@@ -117,6 +117,17 @@ async def test_a_held_edit_comes_as_text(begin: Begin) -> None:
     result = await chat(outside, "Fix it.")
     await outside.until_told(FIRST)
     assert (result["stopReason"], statuses(result)) == ("max_tokens", {"a.py": "held"})
+    assert NEW_LINE in result["text"]
+
+
+async def test_a_conflict_comes_as_text(begin: Begin) -> None:
+    hold = Hold()
+    outside, client, uri = await begin_file(begin, TEXT, answer(FIX), answer(Text("Done."), before=hold), announce={})
+    turn = await reach(hold, start_chat(outside, "Fix it.", token="turn"))
+    client.change(uri, "raduis", "typed")
+    result = await release(hold, outside, turn)
+    await outside.until_told(FIRST)
+    assert statuses(result) == {"a.py": "conflict"}
     assert NEW_LINE in result["text"]
 
 

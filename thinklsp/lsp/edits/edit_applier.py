@@ -72,7 +72,8 @@ class EditApplier:
         """Store the edits of a turn that did not end normally, so that the `apply` code action can offer them."""
         self.pending_edits.keep(replace(pending, state="unknown" if status == "unknown" else "held"))
         held = (FileStatus(file.uri, status, reason, count_unsent_hunks(file)) for file in pending.files)
-        return EditOutcome(tuple(held), pending.turn_id, new_text=self._format_new_text(pending.files))
+        new_text = format_new_text([file for file in pending.files if self._needs_user(file)])
+        return EditOutcome(tuple(held), pending.turn_id, new_text=new_text)
 
     async def send(
         self,
@@ -167,11 +168,10 @@ class EditApplier:
         while True:
             plan, current = planned
             await self._record_applied(pending, plan, should_record=should_record)
+            if not self._state.client.features.apply_edit:
+                return await self._leave_to_user(pending, plan, current)
             if not plan.mergeable:
                 return self._build_outcome(pending, plan.rejected, current)
-            if not self._state.client.features.apply_edit:
-                outcome = self._build_outcome(pending, self._reject_edits(plan), current)
-                return replace(outcome, new_text=self._format_new_text([build_sent_edit(i) for i in plan.mergeable]))
             edit = await self._build_edit(plan, pending, review=review, scope=find_scope())
             in_flight = InFlightEdit(
                 self._state, self._ledger, self._verifier, pending, plan, current, edit, watcher, self._record_answer
@@ -192,17 +192,20 @@ class EditApplier:
                 is_resent = True
             planned = await self._plan_merge(pending)
 
-    def _reject_edits(self, plan: MergePlan) -> tuple[FileStatus, ...]:
-        """Reject all files for an editor that accepts no edits from a server, and say how each file can be changed."""
-        ways = {item.file.uri: INSERT_TEXT if self._needs_user(item.file) else _USE_ACTION for item in plan.mergeable}
-        rejected = reject_all(plan, _NO_EDITS)
-        return tuple(
-            replace(status, reason=f"{_NO_EDITS}; {ways[status.uri]}") if status.uri in ways else status
-            for status in rejected
+    async def _leave_to_user(
+        self, pending: PendingEdit, plan: MergePlan, current: Mapping[str, FileState]
+    ) -> EditOutcome:
+        """Reject an edit for an editor that accepts none from a server. A code action or the user changes each file."""
+        by_user = {file.uri for file in pending.files if self._needs_user(file)}
+        rejected = (
+            replace(status, reason=f"{_NO_EDITS}; {INSERT_TEXT if status.uri in by_user else _USE_ACTION}")
+            for status in reject_all(replace(plan, rejected=()), _NO_EDITS)
         )
-
-    def _format_new_text(self, files: Sequence[FileEdit]) -> str:
-        return format_new_text([file for file in files if self._needs_user(file)])
+        conflicts = {status.uri for status in plan.rejected if status.status == "conflict"}
+        files = [*map(build_sent_edit, plan.mergeable), *(file for file in pending.files if file.uri in conflicts)]
+        outcome = self._build_outcome(pending, (*rejected, *plan.rejected), current)
+        new_text = await asyncio.to_thread(format_new_text, [file for file in files if file.uri in by_user])
+        return replace(outcome, new_text=new_text)
 
     def _needs_user(self, file: FileEdit) -> bool:
         """Return whether the user has to change a file. A code action can change the text of an open document."""
