@@ -13,7 +13,7 @@ from lsprotocol.types import WorkspaceEdit
 from tests.support import in_process as typed
 from tests.support.in_process import in_process
 from thinklsp.agent.prompts import READ_ONLY_ACTIONS
-from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostic, structure_diagnostic
+from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, structure_diagnostics
 from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.edits.edit_offers import OfferedEdit, UndoableTurn
 from thinklsp.lsp.features import code_action
@@ -38,7 +38,7 @@ def problem(line: int = 0, message: str = "name 'x' is not defined") -> dict[str
 def situation(line: int = 0, *, selected: bool = False, **more: Any) -> OfferContext:
     where = typed.span(line, 0, line, 3 if selected else 0)
     document = typed.document(TEXT, uri=URI, version=4)
-    diagnostics = [structure_diagnostic(diagnostic) for diagnostic in more.pop("diagnostics", ())]
+    diagnostics = structure_diagnostics(more.pop("diagnostics", []))
     return OfferContext(document, where, diagnostics, **({"automatic": False, "is_chat": False} | more))
 
 
@@ -164,7 +164,7 @@ def test_a_message_in_markup_is_read_as_its_text() -> None:
     assert fix["title"] == "thinklsp: fix **x** is wrong"
     # The editor gets it back as it told it, and tells it so again when the action is run.
     assert fix["diagnostics"] == fix["command"]["arguments"][0]["diagnostics"] == [marked]
-    assert convert_diagnostic(structure_diagnostic(marked)).message == "**x**\nis wrong"
+    assert convert_diagnostics(structure_diagnostics([marked]))[0].message == "**x**\nis wrong"
 
 
 def test_comments_are_instructions() -> None:

@@ -41,3 +41,10 @@ def update_fence(fence: str, body: str) -> str:
     if not fence:
         return opens["mark"] if (opens := _OPENS.match(body)) else ""
     return "" if (closes := _CLOSES.fullmatch(body)) and closes["mark"].startswith(fence) else fence
+
+
+def wrap_in_fence(text: str) -> str:
+    """Wrap the text in a code fence that is longer than any fence in the text."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text}\n{fence}"

@@ -7,7 +7,7 @@ from typing import Any
 from lsprotocol.types import ExecuteCommandParams
 
 from thinklsp.core.errors import TurnRefused
-from thinklsp.engine.results import Result
+from thinklsp.engine.results import EditOutcome, Result
 from thinklsp.lsp.editor.arguments import TurnArguments, parse_arguments
 from thinklsp.lsp.edits.hunk_choice import parse_hunks
 from thinklsp.lsp.server import ThinkLspServer
@@ -24,15 +24,13 @@ def register(server: ThinkLspServer) -> None:
             raise TurnRefused("The edit of this turn is already applied.")
         if pending is None:
             raise TurnRefused("No edit is waiting to be applied.")
-        outcome = await applying.apply(pending)
-        return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
+        return _answer(server, await applying.apply(pending))
 
     @server.command("thinklsp.undo")
     async def undo(params: ExecuteCommandParams) -> Result:
         """Undo a turn's edits in all files. By default, undo the newest turn that wrote files."""
         assistant = await server.load()
-        outcome = await assistant.edit_applier.undo(parse_arguments(TurnArguments, params).turn_id)
-        return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
+        return _answer(server, await assistant.edit_applier.undo(parse_arguments(TurnArguments, params).turn_id))
 
     @server.feature("thinklsp/editor/kept")
     def record_hunks(params: Any) -> None:
@@ -42,3 +40,9 @@ def register(server: ThinkLspServer) -> None:
         if server.assistant is not None and isinstance(turn_id, str):
             undone = parse_hunks(params, "undone")
             server.state.spawn(server.assistant.edit_applier.undone_hunks.undo(turn_id, undone))
+
+
+def _answer(server: ThinkLspServer, outcome: EditOutcome) -> Result:
+    """Return the answer of a command. The user gets the text that the editor does not accept as an edit."""
+    server.state.client.show_text(outcome.new_text)
+    return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}

@@ -21,6 +21,7 @@ _REQUEST_SECONDS = 30.0
 _CONFIGURATION_SECONDS = 10.0
 # The editor may have to wait for other language servers. thinklsp's own extensions wait for up to 1.5 seconds.
 _BRIDGE_SECONDS = 3.0
+_MAX_MESSAGE_CHARACTERS = 4_000
 
 Level = Literal["error", "warning", "info"]
 _LEVELS: dict[Level, types.MessageType] = {
@@ -61,6 +62,11 @@ class ClientFeatures:
     refresh_lenses: bool = False
     bridge_requests: frozenset[str] = frozenset()
     hover_markdown: bool = False
+
+    @property
+    def accepts_edits(self) -> bool:
+        """True if the editor accepts edits, from the server or in a code action."""
+        return self.apply_edit or self.code_action_literals
 
     @property
     def has_own_review(self) -> bool:
@@ -128,9 +134,25 @@ class Client:
         self._protocol = protocol
         self.features = ClientFeatures()
         self._last_request = self._last_answer = 0
+        self._has_announced = False
 
     def show_message(self, level: Level, text: str) -> None:
         self._server.window_show_message(types.ShowMessageParams(_LEVELS[level], sanitize_message(text)))
+
+    def show_text(self, text: str) -> None:
+        """Show a text of any length in as many messages as necessary, because the editor shows it nowhere else."""
+        for start in range(0, len(text), _MAX_MESSAGE_CHARACTERS):
+            self.show_message("info", text[start : start + _MAX_MESSAGE_CHARACTERS])
+
+    def announce_new_text(self) -> None:
+        """Tell the user once, before a turn can edit files, if the editor accepts no edits at all."""
+        if not self.features.accepts_edits and not self._has_announced:
+            self._has_announced = True
+            self.show_message(
+                "info",
+                "Your editor does not accept edits from a server. If the answer changes files, it contains the new "
+                "text for you to insert.",
+            )
 
     def send_progress(self, token: Token, value: WorkDoneProgress | Mapping[str, object]) -> None:
         """Send a work-done progress value or a partial result of a turn."""

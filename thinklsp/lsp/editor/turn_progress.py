@@ -82,6 +82,10 @@ class TurnProgress:
         if partial_token is not None:
             self._partial_tokens.append(partial_token)
 
+    @property
+    def has_partial_tokens(self) -> bool:
+        return bool(self._partial_tokens)
+
     def has_token(self, token: Token) -> bool:
         return token == self.work_done.token or token in self._partial_tokens
 
