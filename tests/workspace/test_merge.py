@@ -16,6 +16,7 @@ from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split
 from thinklsp.workspace.merge import Conflict, MergedText, is_equal_ignoring_format, merge, merge_onto
 
 GIT = shutil.which("git")
+PATCH = shutil.which("patch")
 TABLE = {
     "ours only": ("a\nb\n", "a\nB\n", "a\nb\n", "a\nB\n"),
     "theirs only": ("a\nb\n", "a\nb\n", "a\nB\n", "a\nB\n"),
@@ -331,3 +332,28 @@ def test_git_applies_our_diff(tmp_path_factory, before, after):
     command = [GIT, "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-"]
     subprocess.run(command, cwd=folder, input=patch.encode(), check=True, capture_output=True)
     assert (folder / "f").read_bytes().decode() == after
+
+
+letters = st.sampled_from("ab .-~'\"\\\t\r\n\x01\x7fü€日\xa0\u200b\U0001f600\udcff")
+file_names = st.text(letters, min_size=1, max_size=6).filter(lambda name: name.strip(".") != "")
+GIT_APPLY = (GIT, "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-")
+APPLYING = {"git": GIT_APPLY, "patch": (PATCH, "-p1", "--binary", "--no-backup-if-mismatch")}
+
+
+@pytest.mark.parametrize("program", APPLYING)
+@settings(max_examples=examples(40), deadline=None)
+@given(name=file_names, other=file_names, change=st.sampled_from(["edit", "create", "delete", "rename"]))
+def test_git_and_patch_find_the_files_of_our_diff(tmp_path_factory, program, name, other, change):
+    argv = APPLYING[program]
+    if argv[0] is None:
+        pytest.skip(f"{program} is not installed")
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "d e").mkdir()
+    before, after = (None if change == "create" else "a\n"), (None if change == "delete" else "b\n")
+    new = f"d e/{other}" if change == "rename" else None
+    if before is not None:
+        (folder / "d e" / name).write_text(before)
+    diff = format_diff(EditSet((FileEdit("file:///f", f"d e/{name}", before, after, new_uri=new, new_path=new),)))
+    subprocess.run(argv, cwd=folder, input=diff.encode(), check=True, capture_output=True)
+    files = {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert files == ({} if after is None else {other if new else name: after})
