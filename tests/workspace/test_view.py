@@ -191,7 +191,7 @@ def test_a_closed_file_behind_a_link_is_refused(view, ws):
             use(some.resolve("lib/c.py"))
 
 
-def test_a_document_behind_an_outward_link_is_only_read(view, ws):
+def test_a_link_that_leads_out_is_read_but_not_edited(view, ws):
     (ws.parent / "out.py").write_text("out")
     (ws / "link.py").symlink_to("../out.py")
     some = view(documents=[doc((ws / "link.py").as_uri())])

@@ -242,6 +242,8 @@ def _compare_file(
         label = place.label
         if (reason := folder.root.protected.explain_read_refusal(parts)) is not None:
             return _Change(label, None, reason)
+        if view.list_cells(place):
+            return _Change(label, None, "was not compared, because it is open as a notebook")
         now = view.peek(place) if indexed is None else None
         before = _decode(head)
         after = (None if now is None else now.text) if indexed is None else _decode(indexed[0])

@@ -40,10 +40,11 @@ def find_notebook(uri: str) -> str | None:
     match = _FOREIGN.fullmatch(uri)
     if match is None or _is_version_scheme(match[1]):
         return None
-    scheme, path, fragment = match[1].lower(), match[2], match[3]
-    words = _SCHEME_WORD.split(scheme)
-    is_cell = ("notebook" in words or "cell" in words) and not {"output", "metadata"} & set(words)
-    return f"file://{path}" if is_cell or (fragment and path.lower().endswith(".ipynb")) else None
+    words, path, fragment = set(_SCHEME_WORD.split(match[1].lower())), match[2], match[3]
+    if words & {"output", "metadata"}:
+        return None
+    is_cell = words & {"notebook", "cell"} or (fragment and path.lower().endswith(".ipynb"))
+    return f"file://{path}" if is_cell else None
 
 
 def format_notebook(cells: Iterable[tuple[str, str]]) -> str:
@@ -77,12 +78,11 @@ class OpenDocuments:
         self._copies: dict[str, list[DocumentSnapshot]] = {}
         # The keys of the cells of each notebook, by the key of the notebook's file.
         self._cells: dict[str, list[str]] = {}
-        for document in sorted(documents, key=lambda document: not resolver.add_link(document.uri)):
-            key = resolver.compute_key(document.uri)
+        followed = ((document, *resolver.follow(document.uri)) for document in documents)
+        for document, key, _ in sorted(followed, key=lambda entry: not entry[2]):
             self._copies.setdefault(key, []).append(document)
             if (notebook := find_notebook(document.uri)) is not None:
-                resolver.add_link(notebook)
-                self._cells.setdefault(resolver.compute_key(notebook), []).append(key)
+                self._cells.setdefault(resolver.follow(notebook)[0], []).append(key)
         self.by_key = {key: copies[-1] for key, copies in self._copies.items()}
         self.uris = {key: document.uri for key, document in self.by_key.items()}
 
@@ -119,6 +119,5 @@ class OpenDocuments:
         """Return True if a document outside all folders shows a file in another way, and is not a cell."""
         uri = self.uris.get(key, key)
         match = _FOREIGN.fullmatch(uri)
-        if match is None or find_notebook(uri) is not None:
-            return False
-        return is_version(uri) or self._resolver.find_given(f"file://{match[2]}") is not None
+        names_file = match is not None and self._resolver.find_given(f"file://{match[2]}") is not None
+        return is_version(uri) or (names_file and find_notebook(uri) is None)

@@ -16,7 +16,6 @@ from thinklsp.core.sight import Sight
 from thinklsp.workspace.documents import format_notebook
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
 from thinklsp.workspace.relpath import RelPath, quote_path
-from thinklsp.workspace.uri import normalize_uri
 from thinklsp.workspace.view import FileText, Place, WorkspaceView
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -142,7 +141,7 @@ class EditOverlay:
         start = self.view.read(place)
         before = None if start is None else start.text
         version = None if start is None else start.version
-        key = "" if normalize_uri(place.uri) == place.key else place.key
+        key = "" if place.root is None else place.key
         if target is not None:
             new = target.place
             return FileEdit(place.uri, place.label, before, target.text, version, new.uri, new.label, key)

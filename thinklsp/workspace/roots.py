@@ -18,27 +18,31 @@ class RootResolver:
     """A resolver that finds the workspace folder for a path. An editor may open a file in a workspace folder through a
     link. The resolver recognizes that both paths lead to the same file.
 
-    Links are followed only for the documents and edits that `add_link` names, and only at that moment.
+    Links are followed only for the documents and edits that `follow` is given, and only at that moment.
     """
 
     def __init__(self, roots: Sequence[Root]) -> None:
-        self._roots = tuple(roots)
+        # The components of each folder's path, with and without links.
+        self._bases = [(root, parts) for root in roots for parts in {_split(root.path), _split(root.given_path)}]
         # The real paths of the files that have a second path through a link, and of the folders of all documents.
         self._through_links: dict[str, RootPath] = {}
         self._real_folders: dict[str, str] = {}
 
-    def add_link(self, uri: str) -> bool:
-        """Return True if a URI leads into a workspace folder through a link. `resolve_path` then follows the link."""
+    def follow(self, uri: str) -> tuple[str, bool]:
+        """Return the key of a URI, and True if it leads through a link. `resolve_path` then follows the link, too."""
         try:
             path = uri_to_path(uri)
-            target = self.find_root(self._resolve_links(path))
-        except (PathRefused, UnicodeError, OSError):
-            return False
+        except (PathRefused, UnicodeError):
+            return normalize_uri(uri), False
         given = self.find_root(path)
-        if target is None or given == target:
-            return False
+        try:
+            target = self.find_root(self._resolve_links(path))
+        except (OSError, UnicodeError):
+            target = None
+        if target is None or target == given:
+            return path_to_uri(_build_path(given, path)), False
         self._through_links[_build_path(given, path)] = target
-        return True
+        return build_key(*target), True
 
     def _resolve_links(self, path: str) -> str:
         """Return the real path of a file. The folders are resolved once, because many documents share them."""
@@ -46,7 +50,7 @@ class RootResolver:
         folder = self._real_folders.get(above)
         if folder is None:
             folder = self._real_folders[above] = resolve_real_path(above or "/")
-        whole = os.path.join(folder, name)
+        whole = f"{folder.rstrip('/')}/{name}"
         return resolve_real_path(whole) if os.path.islink(whole) else whole
 
     def find_given(self, uri: str) -> RootPath | None:
@@ -57,7 +61,7 @@ class RootResolver:
             return None
 
     def is_file_link(self, uri: str) -> bool:
-        """Return True if a URI that was given to `add_link` names a link, and not a file in a folder behind a link."""
+        """Return True if a URI that was given to `follow` names a link, and not a file in a folder behind a link."""
         target = self.resolve_uri(uri)
         if target is None or self.find_given(uri) == target:
             return False
@@ -78,22 +82,24 @@ class RootResolver:
 
     def find_root(self, path: str) -> RootPath | None:
         """Return the innermost workspace folder of a path, as `resolve_path` does, without following any link."""
-        parts = tuple(part for part in path.split("/") if part)
+        parts = _split(path)
         best: RootPath | None = None
         if ".." in parts:
             return None
-        for root in self._roots:
-            for base in (root.path, root.given_path):
-                above = tuple(part for part in base.split("/") if part)
-                rest = parts[len(above) :]
-                if parts[: len(above)] == above and (best is None or len(rest) < len(best[1])):
-                    best = (root, rest)
+        for root, above in self._bases:
+            rest = parts[len(above) :]
+            if parts[: len(above)] == above and (best is None or len(rest) < len(best[1])):
+                best = (root, rest)
         return best
 
     def compute_key(self, uri: str) -> str:
         """Return a key that is the same for all spellings of a URI, including paths through links."""
         root_path = self.resolve_uri(uri)
         return normalize_uri(uri) if root_path is None else build_key(*root_path)
+
+
+def _split(path: str) -> tuple[str, ...]:
+    return tuple(filter(None, path.split("/")))
 
 
 def _build_path(root_path: RootPath | None, path: str) -> str:

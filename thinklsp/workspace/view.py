@@ -88,13 +88,12 @@ class WorkspaceView:
 
         Paths from the model are never resolved in this way, because tools do not follow links.
         """
-        self._resolver.add_link(uri)
+        self._resolver.follow(uri)
         return self.resolve(uri)
 
     def find_key(self, uri: str) -> str:
         """Return a key that is the same for all URIs of a file, also for those that lead through a link."""
-        self._resolver.add_link(uri)
-        return self._resolver.compute_key(uri)
+        return self._resolver.follow(uri)[0]
 
     def resolve_folder(self, path: str | None) -> tuple[Place, ...]:
         """Return the places where a listing or search starts. None, an empty path and `.` stand for all folders."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, statuses
 from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
+from tests.support.watching import HANG_SECONDS
 
 FILE, DISK, TYPED = "shared/util.py", "LIMIT = 1\n\n\nEND = 0\n", "LIMIT = 2\n\n\nEND = 0\n"
 # The link, its target, and the name under which the editor has the file open.
@@ -162,8 +164,9 @@ async def test_undo_finds_the_file(begin: Begin, kind: str, change: Any) -> None
     now = outside.uri(FILE) if change in (reopen_as_itself, restart) else uri
     if change is not save_and_close:
         # The server reads in the background what earlier processes wrote.
-        while not named(await outside.client.code_actions(now, "LIMIT"), "undo"):
-            pass
+        async with asyncio.timeout(HANG_SECONDS):
+            while not named(await outside.client.code_actions(now, "LIMIT"), "undo"):
+                pass
     undone = await outside.client.command("thinklsp.undo")
     assert undone["applied"] == "all"
     assert outside.client.text(now) == TYPED
@@ -297,3 +300,22 @@ async def test_another_version_of_a_file_is_never_written(begin: Begin, form: st
     result, _ = await play(outside, edit_file("a.py", "LIMIT = 1", "LIMIT = 3"))
     assert result["edits"]["applied"] == "all"
     assert outside.client.text(uri) == TYPED
+
+
+@pytest.mark.parametrize(
+    "calls", [(write_file("new/a.py", "x = 1\n"),), (read_file(FILE), write_file(FILE, "x = 1\n"))]
+)
+async def test_an_edit_does_not_follow_a_new_link(begin: Begin, calls: tuple[Tool, ...]) -> None:
+    """A folder that becomes a link while a turn runs leads its edit nowhere else."""
+    outside = await begin(files={FILE: DISK, "other/util.py": DISK})
+    hold = Hold()
+    outside.provider.say(*map(answer, calls), answer(Thinking(), hold, Text("Done.")))
+    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
+    (outside.root / "shared").rename(outside.root / "old")
+    for link in ("shared", "new"):
+        (outside.root / link).symlink_to("other")
+    result = await release(hold, outside, turn)
+    assert result["edits"]["applied"] == "none"
+    assert "symbolic link" in result["edits"]["files"][0]["reason"]
+    assert [path.name for path in (outside.root / "other").iterdir()] == ["util.py"]
+    assert (outside.root / "other/util.py").read_text() == DISK

@@ -59,7 +59,7 @@ class Snapshots:
         """
         document = self._state.documents.get(uri)
         try:
-            place = view.locate(uri)
+            place = view.resolve(uri)
             view.check_writable(place)
             if document is not None:
                 return FileState(document.text, document.version, document.is_desynced)
@@ -73,7 +73,8 @@ class Snapshots:
     def find_uri(self, file: FileEdit, view: WorkspaceView) -> str:
         """Return the URI under which the editor has the file of an edit now.
 
-        A document may have been opened or closed since the edit was made, also through a link, and links may change.
+        A document may have been opened or closed since the edit was made, also through a link. Links are followed only
+        for edits from the ledger, because the URI of an older edit may lead through a link.
         """
         try:
             place = view.resolve(file.key) if file.key else view.locate(file.uri)

@@ -246,6 +246,7 @@ class EditLedger:
         view = self._snapshots.create_view()
 
         async def read_state(uri: str) -> FileState:
+            view.find_key(uri)  # The URI may lead through a link.
             return self._snapshots.read_state(uri, view)
 
         outcomes = await settle_unconfirmed(self._engine.store, self._snapshots.key, edit, read_state)

@@ -140,6 +140,7 @@ class EditVerifier:
 
     def _observe_file(self, item: MergedFile, view: WorkspaceView, *, exact: bool) -> tuple[ObservedFile, ...]:
         file, disk = item.file, self._snapshots.create_disk_view()
+        view.find_key(file.uri)  # The document may have been closed, and its URI may lead through a link.
         current_text = self._snapshots.read_state(file.uri, view).text
         if file.after is None:
             return (ObservedFile((current_text or "") if _is_on_disk(disk, file.uri) else None),)
