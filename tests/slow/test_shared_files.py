@@ -12,12 +12,12 @@ from tests.support.shared_files import play_sessions
 from tests.support.sizes import SEED, lots, tries
 
 PER_SERVER = 50
-LOTS = lots(tries("A-50"), PER_SERVER)
+LOTS = lots(tries("A-48"), PER_SERVER)
 
 
 @pytest.mark.parametrize("lot", range(len(LOTS)))
 async def test_unseen_lines_stay(tmp_path: Path, servers: Connect, tally: Tally, lot: int) -> None:
-    tally("A-50", LOTS[lot])
+    tally("A-48", LOTS[lot])
     async with running(tmp_path, connect=servers) as outside:
         await play_sessions(outside, SEED, range(lot * PER_SERVER, lot * PER_SERVER + LOTS[lot]))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.e2e.acting import begin_file, chat, edit_file, read_file, say, start_chat, write_file
+from tests.e2e.acting import begin_file, chat, edit_file, never_answer, read_file, say, start_chat, write_file
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said, statuses
 from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
@@ -182,6 +183,28 @@ async def test_an_edit_of_a_killed_turn_is_told(begin: Begin) -> None:
     assert TOLD not in shown["text"], "only the model reads it"
     assert result["edits"] is None
     assert (outside.root / "calc.py").read_text() == BASE
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+async def test_an_edit_without_an_answer_is_told_if_it_never_came(begin: Begin, is_applied: bool) -> None:
+    """The files show what became of the edit, so the ledger adds nothing to the message."""
+    outside = await begin(*map(answer, (read_file("calc.py"), FIX)), DONE, files={"calc.py": BASE})
+    asked = asyncio.Event()
+
+    async def die(params: Any) -> Any:
+        if is_applied:
+            outside.client.editor.apply_edit(params)
+        asked.set()
+        await never_answer(params)
+
+    outside.client.editor.handlers["workspace/applyEdit"] = die
+    start_chat(outside, "Change it.", token="t")
+    await asked.wait()
+    await outside.restart(kill=True)
+    await outside.until_told("thinklsp stopped while the edit")
+    [session] = await outside.client.command("thinklsp.sessions")
+    result = await play(outside, REWRITE, session=session["sessionId"])
+    assert (NOT_OWN in last_prompt(outside)) == (result["edits"] is None) == (not is_applied)
 
 
 async def test_a_merged_edit_is_read_again(begin: Begin) -> None:

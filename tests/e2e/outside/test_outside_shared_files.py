@@ -5,4 +5,4 @@ from tests.support.shared_files import play_sessions
 
 
 async def test_unseen_lines_stay(begin: Begin) -> None:
-    await play_sessions(await begin(), 20261128, range(50))
+    await play_sessions(await begin(), 20261128, range(30))
