@@ -189,8 +189,10 @@ def test_of_a_running_turn_the_task_stays_where_its_steps_cannot(why: str) -> No
     assert plan.earlier == (history[: -len(step)] if is_kept else history)
     assert plan.latest_step == (() if is_kept else step)
     assert texts(plan.tail)[0] == "ask b"
-    assert texts(plan.tail[1:]) == texts(step if is_kept else ())
-    assert [m.role for m in plan.tail[1:]] == (["assistant", "user"] if is_kept else [])
+    assert plan.tail[1:] == (step if why == "too large" else ())
+    assert any("CALL read_file {}\n\nRESULT of read_file: a result" in words for words in texts(plan.tail)) is (
+        why == "bound"
+    )
     assert has_thinking(plan.tail) is (why == "too large")
     after = plan.build_conversation(render_summary(Summary()))
     check_sendable(after)
@@ -484,6 +486,11 @@ def test_whatever_is_cut_can_be_sent(
         assert not plan.latest_step or not any(
             isinstance(b, ToolResultBlock) for m in plan.latest_step for b in m.blocks
         )
+        if len(plan.tail) < len(rest):
+            # The model would refuse the step as it is, so it is a text.
+            shown = "\n".join(texts(plan.tail))
+            assert all(block.text in shown for m in rest for block in m.blocks if isinstance(block, ToolResultBlock))
+            rest = ()
         for before, kept in zip(rest, plan.tail[len(plan.tail) - len(rest) :], strict=True):
             # Only what was nothing but thinking may change its words: it needs some.
             replaced = is_mere_thinking(before) and kept != before

@@ -37,7 +37,9 @@ from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 WORD = "xyzzy"
 A, B = "untitled:a.py", "untitled:b.py"
-READING = re.compile(r"^(?:- )?(untitled:\S+?)(?:, lines |:)(\d+)-(\d+)(?: of \d+$| \(sha256)", re.MULTILINE)
+READING = re.compile(
+    r"^(?:- |RESULT of read_file: )?(untitled:\S+?)(?:, lines |:)(\d+)-(\d+)(?: of \d+$| \(sha256)", re.MULTILINE
+)
 Choose = Callable[[str], Answer]
 
 

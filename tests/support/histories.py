@@ -116,7 +116,9 @@ class Outcome:
             # Asked again, since the record holds no answers; a refusal changes nothing.
             path, _, query = request.path.partition("?")
             asked = ReceivedRequest(request.method, path, query, request.headers, request.raw)
-            again = simulator._dialect_for(asked).build_reply(asked)
+            dialects = simulator._dialects
+            dialect = next((dialect for dialect in dialects if dialect.can_answer(asked)), dialects[-1])
+            again = dialect.build_reply(asked)
             said = again.body.decode() if isinstance(again, WholeReply) else "accepted at the second try"
             if not any(words in said for words in _LEARNED):
                 self.refused.append(f"{said}\n{_shape(request.body)}")
