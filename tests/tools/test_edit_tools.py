@@ -50,7 +50,7 @@ HINTS = {
     "\n    return 1\n": "Line 2 differs from it only in whitespace",
     "\n \ndef f():\n\n\treturn 1\n\n": "Lines 1-2 differ from it only in whitespace",
     "return 1\ndef g():\n\treturn 2 + 3\n\n": "Lines 2-6 differ from it only in whitespace",
-    "\n \n": "No line resembles its first line",
+    "\n \n": "Lines 3-4 differ from it only in whitespace",
     "return  2 + 2": "The nearest line is 6: return 2 + 3",
     "nothing like this anywhere": "No line resembles its first line",
 }

@@ -307,10 +307,12 @@ def _explain_missing_text(place: Place, text: str, old: str) -> str:
 def _find_ignoring_white_space(lines: list[str], expected: list[str]) -> tuple[int, int] | None:
     """Return the numbers of the first and the last line in `lines` that differ from `expected` only in whitespace.
 
-    Blank lines are ignored, too. A single search in the joined lines keeps the running time linear.
+    Blank lines are ignored, too, unless only they are expected. A single search in the joined lines keeps the running
+    time linear.
     """
+    is_blank = not "".join(expected).strip()
     rows, sought_rows = (
-        [(number, words) for number, line in enumerate(side, 1) if (words := " ".join(line.split()))]
+        [(number, words) for number, line in enumerate(side, 1) if (words := " ".join(line.split())) or is_blank]
         for side in (lines, expected)
     )
     text, sought = ("\n".join(("", *(words for _, words in side), "")) for side in (rows, sought_rows))
