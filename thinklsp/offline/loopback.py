@@ -64,8 +64,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
 
-    # `http.server` calls a method that is named after the request's method.
-    do_GET = do_POST = _respond  # noqa: N815
+    do_GET = do_POST = _respond  # noqa: N815 - the names of `http.server`
 
     def log_message(self, *_: object) -> None:
         """Write nothing to standard error."""
