@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.stand_ins.http_server import Simulator
+from tests.stand_ins.journal import RecordedRequest
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
 from tests.support.other_hosts import Received, SseServer, Step, answer, head
@@ -22,6 +24,7 @@ from thinklsp.core.messages import Conversation, OpaqueState, TextBlock, UserMes
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
+from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -30,9 +33,6 @@ from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_chat.servers import resolve_server
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import WorkspaceView
 
 BETA = "thinking-binding-controls-2026-08-01"

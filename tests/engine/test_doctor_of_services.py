@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from tests.settings.test_sources import NO_FILE
+from tests.stand_ins.anthropic.models import ANTHROPIC_MODELS
+from tests.stand_ins.anthropic.models import build_model_info as describe_claude
+from tests.stand_ins.google.models import build_model_info as describe_gemini
+from tests.stand_ins.http_server import Simulator
 from tests.support.other_hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import build_report
 from thinklsp.engine.service_check import PROBE_SECONDS
+from thinklsp.offline.scenario import load_scenario
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.model_info import find_contradictions
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.anthropic.models import ANTHROPIC_MODELS
-from thinklsp.simulator.anthropic.models import build_model_info as describe_claude
-from thinklsp.simulator.google.models import build_model_info as describe_gemini
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import load_scenario
 
 KEY = "sk-canary-0123456789-abcdefghijkl"
 KNOCK: list[Step] = answer(b"{}", 404)

@@ -19,6 +19,9 @@ from operator import methodcaller
 from random import Random
 from typing import Any, Literal, get_args
 
+from tests.stand_ins.dialect import ReceivedRequest, WholeReply
+from tests.stand_ins.http_server import Simulator
+from tests.stand_ins.journal import RecordedRequest
 from tests.support.scripted_model import check_sendable, connect_to, metered, run_to_end, stop_at_budget
 from tests.support.services import WAYS, sealed_in
 from thinklsp.agent.compaction_plan import is_summary_message
@@ -48,14 +51,11 @@ from thinklsp.core.messages import (
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.http.retry import RetryPolicy
+from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.catalogue import find_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.settings.model import Provider
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.dialect import ReceivedRequest, WholeReply
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 _DOCUMENT = "untitled:a.py"
