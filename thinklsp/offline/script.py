@@ -244,7 +244,7 @@ def _build_builtin_answer(scenario: Scenario, request: NeutralRequest, reason: s
     """Return the built-in answer to a prompt for which the scenario has no answer."""
     prompt = request.prompt if len(request.prompt) <= 200 else request.prompt[:200] + "…"
     echo = f"Your prompt was: {prompt}" if prompt.strip() else "Your prompt contained no text."
-    text = f"This is the thinklsp simulator, playing the scenario “{scenario.name}”; {reason}. {echo}"
+    text = f"This is the offline model of thinklsp, playing the scenario “{scenario.name}”; {reason}. {echo}"
     # Do not validate the text, because the prompt may contain a lone surrogate.
     text_part = TextPart.model_construct(text=text)
     parts = (ThinkingPart(thinking="The scenario has no answer for this prompt, so I repeat it."), text_part)
