@@ -65,6 +65,13 @@ async def test_grouped_by_file_the_severe_ones_first(bench):
     assert bench.editor.asked == [None, None, None, (bench.path / "b.py").as_uri()]
 
 
+async def test_a_name_through_a_link_is_the_file(bench):
+    bench.start({"shared/a.py": LINES})
+    (bench.path / "lib").symlink_to("shared")
+    bench.editor = Known((about(bench, "lib/a.py", error(1)),))
+    assert await bench.ok("diagnostics") == f"1 problem in 1 file, {ALL}.\nshared/a.py\n  line 1: error: bad (ruff)"
+
+
 NOTHING = {
     "a file, looked at": ("a.py", True, True, False, f"No problems in a.py, {ALL}."),
     "a file, not looked at": (

@@ -173,6 +173,15 @@ async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
     assert editor.asked == []
 
 
+async def test_the_editor_names_a_file_through_a_link(bench):
+    bench.start(TREE)
+    (bench.path / "lib").symlink_to("geo")
+    app = (bench.path / "app.py").as_uri()
+    target = Target((bench.path / "lib/shapes.py").as_uri(), 1, 1)
+    text = await told(bench, "references", "app.py", 8, "Circle", KnowingEditor({app: TREE["app.py"]}, (target,)))
+    assert text.endswith("geo/shapes.py:1: class Circle:")
+
+
 async def test_what_the_editor_shows_goes_with_every_definition(bench):
     bench.start(TREE)
     uri = (bench.path / "app.py").as_uri()

@@ -195,7 +195,7 @@ def _collect_files(
 def _resolve_place(uri: str, overlay: EditOverlay) -> Place | None:
     """Return the place of a document, or None if it is neither open nor in a workspace folder."""
     try:
-        return overlay.view.resolve(uri)
+        return overlay.view.locate(uri)
     except PathRefused:
         return None
 

@@ -285,7 +285,7 @@ def _read_target(uri: str, overlay: EditOverlay) -> tuple[Place | None, list[str
     If the file is not readable, the list of lines is empty.
     """
     try:
-        place = overlay.view.resolve(uri)
+        place = overlay.view.locate(uri)
         file_text = overlay.view.peek(place)
     except (PathRefused, UnicodeError):
         return None, []

@@ -84,7 +84,7 @@ class WorkspaceView:
         return self._resolve_relative(path)
 
     def locate(self, uri: str) -> Place:
-        """Return the place for the URI of a document or of an edit, which may lead through a link.
+        """Return the place for the URI of a document, an edit or an editor's answer, which may lead through a link.
 
         Paths from the model are never resolved in this way, because tools do not follow links.
         """
