@@ -673,4 +673,6 @@ async def test_sight_of_a_file_survives_if_a_call_has_held_it(moment: str) -> No
     assert len(run.compactions) == 1
     assert bool(run.overlay.build_edit_set()) == is_seen
     known = collect_sight(run.session.conversation).find(A)
-    assert known == (describe_text(A, "mine\n", is_whole=True, is_own=True) if is_seen else None)
+    assert known is not None
+    assert known.is_whole is is_seen
+    assert not is_seen or known == describe_text(A, "mine\n", is_whole=True, is_own=True)

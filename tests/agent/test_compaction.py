@@ -52,6 +52,7 @@ from thinklsp.core.messages import (
     UserMessage,
     find_compaction_origin,
 )
+from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -175,25 +176,32 @@ def test_running_turn_with_unbound_thinking_is_kept_whole() -> None:
 
 @pytest.mark.parametrize("why", ["bound", "too large", "paused", "refused"])
 def test_of_a_running_turn_the_task_stays_where_its_steps_cannot(why: str) -> None:
-    """And the step whose results no call has held, unless it was refused as too long."""
+    """And the step whose results no call has held, cut if it was refused as too long."""
     step = turn("c", ends="tool")[1:]
     if why == "paused":
         step = (AssistantMessage((text("half"),), "pause_turn"),)
+    if why == "refused":
+        step = (*step[:-1], results("c", words="y" * 9_000))
     first = (*turn("b", ends="tool")[:-1], results("b", words="x" * 2_000))
     history = (*turn("a"), *first, *step)
     large = replace(HUGE, limit=2_000, present=tokens(history))
-    room = {"too large": large, "refused": replace(large, limit=40)}.get(why, HUGE)
+    room = {"too large": large, "refused": replace(large, limit=5_500)}.get(why, HUGE)
     cause = "overflow" if why == "refused" else "threshold"
     plan = made(history, model=BOUND if why == "bound" else FREE, running=True, room=room, cause=cause)
-    is_kept = why in ("bound", "too large")
+    is_kept = why != "paused"
     assert plan.earlier == (history[: -len(step)] if is_kept else history)
     assert plan.latest_step == (() if is_kept else step)
     assert texts(plan.tail)[0] == "ask b"
-    assert plan.tail[1:] == (step if why == "too large" else ())
+    assert plan.tail[1:2] == (step[:1] if why in ("too large", "refused") else ())
+    if why == "too large":
+        assert plan.tail[2:] == step[1:]
+    if why == "refused":
+        [cut] = [block.text for block in plan.tail[2].blocks if isinstance(block, ToolResultBlock)]
+        assert (cut.startswith("y" * 4_000), len(cut) < 5_500, find_cut_mark(cut) is not None) == (True, True, True)
     assert any("CALL read_file {}\n\nRESULT of read_file: a result" in words for words in texts(plan.tail)) is (
         why == "bound"
     )
-    assert has_thinking(plan.tail) is (why == "too large")
+    assert has_thinking(plan.tail) is (why in ("too large", "refused"))
     after = plan.build_conversation(render_summary(Summary()))
     check_sendable(after)
     # What is left is the same turn: shortened once more, its task is still the same words.

@@ -22,6 +22,7 @@ from thinklsp.agent.loop_config import CompactionRules, TurnConfig
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.agent.summary import Summary, build_summary
 from thinklsp.agent.turn_loop import TurnLoop
+from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import Conversation, TextBlock, ToolResultBlock, UserMessage
 from thinklsp.core.sight import collect_sight, count_held_messages
@@ -54,8 +55,10 @@ class Reader:
 
     choose: Choose
     bytes_per_token: float = 4.0
+    window: int | None = None
     seen: list[str] = field(default_factory=list)
     summaries: int = 0
+    refused: int = 0
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         check_sendable(request.conversation)
@@ -63,6 +66,9 @@ class Reader:
         tools = "".join(spec.description + json.dumps(spec.input_schema) for spec in request.tools)
         tokens = round(len(request.system + tools + shown) / self.bytes_per_token)
         assert tokens <= (request.model.input_window or tokens), "the service refuses this"
+        if self.window is not None and tokens > self.window:
+            self.refused += 1
+            raise ContextWindowExceeded("Too long.")
         if not request.tools:
             self.summaries += 1
             answer = says(json.dumps({"decisions_done": ["Read some files."], "next_action": "Read on."}))
@@ -179,6 +185,16 @@ async def test_a_reader_sees_the_word(window: int, count: int, width: int, bound
     assert (turn.finished.stop_reason, turn.finished.text) == ("end_turn", f"It is {WORD}.")
     assert len(model.seen) <= 3 * count
     assert model.summaries <= 1
+
+
+@pytest.mark.parametrize("bound", [False, True])
+async def test_a_window_that_only_the_service_knows(bound: bool) -> None:
+    """What it refused as too long is the window from then on."""
+    texts = make_files(2, 16)
+    model = Reader(read_on(texts), window=16_000)
+    turn = await run_turn(model, texts, window=None, bound=bound)
+    assert turn.finished.text == f"It is {WORD}."
+    assert (len(model.seen) <= 6, model.summaries <= 2, model.refused) == (True, True, 1)
 
 
 @pytest.mark.parametrize("bound", [False, True])

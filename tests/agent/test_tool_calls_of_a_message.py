@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from thinklsp.agent.result_limits import MAX_RESULTS_BYTES, limit_results
+from thinklsp.agent.result_cutting import MAX_RESULTS_BYTES, cut_results
 from thinklsp.agent.tool_runner import (
     MAX_CALLS,
     MAX_PARALLEL_CALLS,
@@ -61,7 +61,7 @@ async def results(tool: Echo, *inputs: dict[str, Any]) -> tuple[list[TurnEvent],
         events.append(event)
 
     message = await run_tool_calls(calls, (tool,), "agent", context, take)
-    message = await limit_results(calls, message, MAX_RESULTS_BYTES)
+    message = cut_results(calls, message, MAX_RESULTS_BYTES)
     return events, [block for block in message.blocks if isinstance(block, ToolResultBlock)]
 
 

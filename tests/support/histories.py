@@ -102,6 +102,7 @@ class Outcome:
     seen: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
     sealed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    is_attempt: bool = False
 
     def take(self, request: RecordedRequest, simulator: Simulator) -> None:
         if request.method == "GET":
@@ -112,7 +113,9 @@ class Outcome:
         for text in sealed_in(request.body):
             if self.sealed.setdefault(text, host) != host:
                 self.refused.append("opaque state went to a host that did not issue it")
-        if request.played is None:
+        # After a refusal that nothing explains, the request is sent once without the earlier thinking.
+        is_attempt, self.is_attempt = self.is_attempt, request.played is not None and request.status in (400, 422)
+        if request.played is None and not is_attempt:
             # Asked again, since the record holds no answers; a refusal changes nothing.
             path, _, query = request.path.partition("?")
             asked = ReceivedRequest(request.method, path, query, request.headers, request.raw)

@@ -8,11 +8,13 @@ if its thinking depends on earlier messages. Results that no model call has held
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from thinklsp.agent.context_meter import measure_messages
 from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
+from thinklsp.agent.result_cutting import MIN_RESULTS_BYTES, cut_results
 from thinklsp.agent.transcript import format_step
 from thinklsp.core.events import THINKING_ONLY
 from thinklsp.core.file_sight import FileSight
@@ -111,11 +113,13 @@ def plan_compaction(
     plans = []
     if not _must_summarize_turn(current, is_bound=bound):
         plans.append(_plan_cut(conversation, finished, current, model, limits, count_tokens))
-    if any(isinstance(message, AssistantMessage) for message in current):
-        plans += _plan_turn_summaries(conversation, current, model, cause)
-    plans = [plan for plan in plans if any(isinstance(message, AssistantMessage) for message in plan.earlier)]
+    if _has_answer(current):
+        plans.append(_plan_turn_summary(conversation, current, model))
+    plans = [plan for plan in plans if _has_answer(plan.earlier)]
     if cause == "command":
         return plans[0] if plans else None
+    if cause == "overflow" and _has_unseen_results(current):
+        plans.append(_plan_turn_summary(conversation, _cut_step(current, limits, count_tokens), model))
     sizes = [(limits.fixed + count_tokens(plan.tail), plan) for plan in plans]
     helpful = [(size, plan) for size, plan in sizes if size <= limits.present * (1 - _MIN_GAIN)]
     fitting = (plan for size, plan in helpful if size <= limits.limit * TARGET_SHARE)
@@ -166,23 +170,45 @@ def _plan_cut(
     return CompactionPlan(conversation[: len(conversation) - count], (*tail, *current), bool(current))
 
 
-def _plan_turn_summaries(
-    conversation: Conversation, current: Conversation, model: ModelInfo, cause: CompactionCause
-) -> Iterator[CompactionPlan]:
-    """Yield plans that keep the prompts and images of the running turn and summarize its steps.
+def _plan_turn_summary(conversation: Conversation, current: Conversation, model: ModelInfo) -> CompactionPlan:
+    """Return a plan that keeps the prompts and images of the running turn and summarizes its steps.
 
     If no model call has held the results of the last step, that step is kept. It becomes a text if the model would
-    reject it after a change to earlier messages. It is only summarized if the provider has rejected it as too long.
+    reject it after a change to earlier messages.
     """
-    start = max(index for index, message in enumerate(current) if isinstance(message, AssistantMessage))
+    start = _find_last_answer(current)
     step = current[start:]
-    has_unseen = any(isinstance(block, ToolResultBlock) for message in step for block in message.blocks)
-    if has_unseen:
-        is_valid = _strip_bound_thinking(step, model) == step
-        tail = (build_task(current[:start]), *step) if is_valid else (build_task(current, step),)
-        yield CompactionPlan(conversation[: len(conversation) - len(step)], tail, is_turn_running=True)
-    if not has_unseen or cause == "overflow":
-        yield CompactionPlan(conversation, (build_task(current),), is_turn_running=True, latest_step=step)
+    if not _has_unseen_results(current):
+        return CompactionPlan(conversation, (build_task(current),), is_turn_running=True, latest_step=step)
+    is_valid = _strip_bound_thinking(step, model) == step
+    tail = (build_task(current[:start]), *step) if is_valid else (build_task(current, step),)
+    return CompactionPlan(conversation[: len(conversation) - len(step)], tail, is_turn_running=True)
+
+
+def _has_answer(messages: Conversation) -> bool:
+    return any(isinstance(message, AssistantMessage) for message in messages)
+
+
+def _find_last_answer(turn: Conversation) -> int:
+    return max(
+        (index for index, message in enumerate(turn) if isinstance(message, AssistantMessage)), default=len(turn)
+    )
+
+
+def _has_unseen_results(turn: Conversation) -> bool:
+    """Return True if the turn ends with results that no model call has held."""
+    step = turn[_find_last_answer(turn) :]
+    return any(isinstance(block, ToolResultBlock) for message in step for block in message.blocks)
+
+
+def _cut_step(turn: Conversation, limits: TokenLimits, count_tokens: CountTokens) -> Conversation:
+    """Cut the unseen results of a turn so that they fit beside a summary of its other steps."""
+    *earlier, answer, results = turn
+    if not isinstance(answer, AssistantMessage) or not isinstance(results, UserMessage):
+        return turn
+    left = round(limits.limit * TARGET_SHARE) - limits.fixed - count_tokens((build_task(tuple(earlier)), answer))
+    size = measure_messages([results]) * left // max(1, count_tokens((results,)))
+    return (*earlier, answer, cut_results(answer.tool_uses, results, max(MIN_RESULTS_BYTES, size)))
 
 
 def build_task(turn: Conversation, step: Conversation = ()) -> UserMessage:

@@ -68,6 +68,11 @@ class CompactionAttempt:
         return self.caller.meter
 
     @property
+    def window(self) -> int | None:
+        """The length of the longest prompt in tokens, or None if it is unknown."""
+        return self.meter.find_window(self.request.model)
+
+    @property
     def may_start(self) -> bool:
         """True if thinklsp may compact the conversation without a command."""
         return self.rules.auto and not self.meter.has_given_up and self.request.compact_at is None
@@ -77,7 +82,7 @@ class CompactionAttempt:
 
         The result is False if the context window is unknown or the provider compacts the conversation itself.
         """
-        window = self.request.model.input_window
+        window = self.window
         if window is None or not self.may_start:
             return False
         last = self.request.conversation[-1]
@@ -103,7 +108,8 @@ class CompactionAttempt:
         await emit(CompactionStarted())
         answer: CallFinished | None = None
         try:
-            answer = await self._request_summary(plan, emit)
+            if any(message.role == "assistant" for message in plan.earlier):
+                answer = await self._request_summary(plan, emit)
         except ProviderError as error:
             if self.cause != "overflow" and not isinstance(error, ContextWindowExceeded):
                 raise
@@ -111,7 +117,7 @@ class CompactionAttempt:
         return self._build_event(plan, answer)
 
     def compute_limits(self) -> TokenLimits:
-        window, present = self.request.model.input_window, self.meter.estimate_tokens(self.request)
+        window, present = self.window, self.meter.estimate_tokens(self.request)
         limit = present // 2 if window is None else round(self.rules.threshold * window)
         tail = round(_TAIL_SHARE * (limit if window is None else window))
         if self.cause == "overflow":
@@ -127,7 +133,7 @@ class CompactionAttempt:
 
     def _estimate_window(self) -> int:
         present = self.meter.estimate_tokens(self.request)
-        window = self.request.model.input_window or present
+        window = self.window or present
         return min(window, present) if self.cause == "overflow" else window
 
     def _limit_summary_bytes(self) -> int:
@@ -275,7 +281,7 @@ async def compact_automatically(attempt: CompactionAttempt, emit: Emit) -> Conte
         meter.failures += 1
         await emit(Notice("warning", f"Compaction failed: {error} The conversation continues unchanged."))
     if compacted is not None:
-        limit = attempt.rules.threshold * (attempt.request.model.input_window or compacted.tokens_before)
+        limit = attempt.rules.threshold * (attempt.window or compacted.tokens_before)
         meter.failures = 0 if compacted.tokens_after <= limit else meter.failures + 1
         await emit(compacted)
     if meter.failures == MAX_COMPACTION_FAILURES:

@@ -36,7 +36,7 @@ MAX_CALLS = 64
 MAX_PARALLEL_CALLS = 8
 MAX_SHOWN_CHARACTERS = 4_000
 _TOO_MANY_CALLS = f"Not run: a message can run at most {MAX_CALLS} calls. Repeat this call in your next message."
-READ_TOOL = "read_file"
+_READ_TOOL = "read_file"
 # A reference to an earlier result saves nothing if the result is shorter than this.
 _MIN_REPEATED_CHARACTERS = 2_000
 _UNCHANGED_NOTE = "Unchanged since your earlier read_file call for these lines in this turn; use that result."
@@ -137,7 +137,7 @@ def refer_to_earlier_reads(answer: AssistantMessage, results: UserMessage, conve
     `answer` and its `results` are not part of `conversation` yet. References stay within a turn, because a compaction
     may remove earlier turns.
     """
-    reads = {call.id for call in answer.tool_uses if call.name == READ_TOOL}
+    reads = {call.id for call in answer.tool_uses if call.name == _READ_TOOL}
     if not reads or not any(_is_long_result(block) for block in results.blocks):
         return results
     turns = split_turns(conversation).turns
@@ -171,7 +171,7 @@ def _collect_read_texts(turn: Conversation) -> set[str]:
         for message in turn
         if isinstance(message, AssistantMessage)
         for call in message.tool_uses
-        if call.name == READ_TOOL
+        if call.name == _READ_TOOL
     }
     return {
         block.text

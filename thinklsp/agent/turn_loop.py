@@ -133,6 +133,7 @@ class TurnLoop:
             try:
                 answer = await self._caller.call(request, self._forward_piece)
             except ContextWindowExceeded as error:
+                self._caller.meter.record_rejection(request)
                 rejection = Notice("warning", str(error))
             else:
                 self._caller.meter.record_usage(request, answer.usage)
