@@ -23,7 +23,7 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import CallLocation
 from thinklsp.core.messages import AssistantMessage, ContentBlock, ToolSpec, ToolUseBlock
 from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, truncate
+from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, to_one_line, truncate
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput, ToolType
 from thinklsp.tools.command_runs import Commands
 from thinklsp.tools.editor import Editor, NoEditor
@@ -161,10 +161,10 @@ def describe(tool_use: ToolUseBlock, tools: Sequence[AnyTool]) -> str:
     """
     tool = _find(tool_use.name, tools)
     if tool is None or tool_use.input is None:
-        return truncate(mask_keys(escape_invisible(tool_use.name[:_MAX_TITLE_SOURCE])), _MAX_TITLE)
+        return truncate(mask_keys(to_one_line(tool_use.name[:_MAX_TITLE_SOURCE])), _MAX_TITLE)
     # Truncate the title before escaping it, because it may contain a very long path. Mask it before the last cut, so
     # that no part of a key remains.
-    line = mask_keys(" ".join(escape_invisible(tool.format_title(tool_use.input)[:_MAX_TITLE_SOURCE]).split()))
+    line = mask_keys(to_one_line(tool.format_title(tool_use.input)[:_MAX_TITLE_SOURCE]))
     return line if len(line) <= _MAX_TITLE else line[: _MAX_TITLE - 1] + "…"
 
 
