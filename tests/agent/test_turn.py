@@ -260,7 +260,7 @@ NAMES: dict[str, str | None] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_name_with_a_prefix_or_residue_is_the_only_tool_that_it_equals(name: str) -> None:
+async def test_a_name_with_residue_is_the_only_tool_that_it_equals(name: str) -> None:
     """In the session, too: what a file's reading proves is found by the name of the tool."""
     played = await play([says(tool("t1", name, {"path": A})), says("Done.")])
     [(text, failed)] = played.results

@@ -304,7 +304,7 @@ async def test_a_base_url_with_a_likely_mistake(provider: str, path: str, words:
     assert words in "".join(found["problems"])
 
 
-async def test_a_base_url_with_the_version_path_is_told_although_it_works() -> None:
+async def test_a_base_url_with_the_version_path_is_told() -> None:
     environment = SERVICES["anthropic"].environment("http://127.0.0.1:9", address="/v1")
     found = await reported(environment, seconds=0.01)
     assert "Remove `/v1` from the end" in found["problems"][0]

@@ -138,7 +138,7 @@ def test_two_calls_without_ids_stay_two() -> None:
     assert [call.input for call in calls.tool_uses] == [{"n": 1}, {"n": 2}]
 
 
-def test_long_arguments_that_come_whole_in_each_piece_are_read() -> None:
+def test_long_arguments_that_come_whole_in_each_piece() -> None:
     """The limit counts what is left, not what was sent."""
     text = json.dumps({"content": "x" * 20_000})
     pieces = [text[:end] for end in range(100, len(text), 100)]
@@ -269,9 +269,7 @@ OUTPUT_FAULTS: Mapping[str, Any] = {
 @pytest.mark.parametrize("in_stream", [False, True])
 @pytest.mark.parametrize("fault", OUTPUT_FAULTS)
 @pytest.mark.parametrize("family", ["chat", "openai", "anthropic"])
-async def test_a_fault_of_the_models_output_is_asked_again_with_the_reason(
-    family: str, fault: str, in_stream: bool
-) -> None:
+async def test_output_that_the_server_cannot_read_is_asked_again(family: str, fault: str, in_stream: bool) -> None:
     body = json.dumps(OUTPUT_FAULTS[fault])
     refused: Sequence[Step] = (
         [head(), f"event: error\ndata: {body}\n\n".encode()] if in_stream else answer(body.encode(), 400)
@@ -287,7 +285,7 @@ async def test_a_fault_of_the_models_output_is_asked_again_with_the_reason(
     assert second.startswith(first[: first.index("Hello") + 5])
 
 
-async def test_a_fault_of_geminis_output_is_told_to_the_model_too() -> None:
+async def test_gemini_is_told_why_its_answer_was_discarded() -> None:
     events, received = await ask(
         "google", end_stream("google", "MALFORMED_FUNCTION_CALL"), end_stream("google", "STOP"), tries=2
     )
@@ -295,7 +293,7 @@ async def test_a_fault_of_geminis_output_is_told_to_the_model_too() -> None:
     assert "cannot be parsed" in json.dumps(received[1].json)
 
 
-async def test_a_model_whose_thinking_is_bound_to_the_prefix_is_asked_with_the_same_words() -> None:
+async def test_bound_thinking_is_asked_again_in_the_same_words() -> None:
     """What it thinks now would not fit the conversation of the next request."""
     request = anthropic_samples.PLAIN
     assert request.model.prefix_bound
@@ -304,7 +302,7 @@ async def test_a_model_whose_thinking_is_bound_to_the_prefix_is_asked_with_the_s
     assert received[0].json == received[1].json
 
 
-async def test_a_fault_of_the_models_output_is_given_up_after_the_usual_tries() -> None:
+async def test_output_that_stays_unreadable_is_given_up() -> None:
     refused = answer(json.dumps(TOOL_USE_FAILED).encode(), 400)
     with pytest.raises(errors.ProviderError, match="tool_use_failed"):
         await ask("chat", refused, refused, tries=2)
@@ -326,7 +324,7 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize(("base", "path", "url"), ADDRESSES)
-def test_a_path_that_the_base_url_already_ends_with_is_not_doubled(base: str, path: str, url: str) -> None:
+def test_the_end_of_the_base_url_is_not_doubled(base: str, path: str, url: str) -> None:
     assert Endpoint("anthropic", base, "").build_url(path) == url
 
 

@@ -34,11 +34,10 @@ from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
-from thinklsp.providers.failures import OutputRejected
+from thinklsp.providers.failures import OutputRejected, name_address
 from thinklsp.providers.model_info import Price
 
 _log = logging.getLogger(__name__)
-_NOT_FOUND = 404
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _STRIPPED_RETRY_NOTE = "Retrying once without the model's earlier thinking."
@@ -249,9 +248,7 @@ class HttpModelCaller:
                 if response.status != 200:
                     body = await response.read(_MAX_ERROR_BYTES)
                     error = self._adapter.parse_failure(response.status, response.headers, body, request.model.id)
-                    if response.status == _NOT_FOUND:
-                        error.args = (f"{error} The request for {request.model.id} went to {wire.url}.",)
-                    raise error
+                    raise name_address(error, response.status, wire.url, request.model.id)
                 async with aclosing(_receive_batches(response)) as batches:
                     async for batch in batches:
                         events, failure = _decode(decoder, batch)
@@ -305,14 +302,15 @@ async def _receive_batches(response: HttpResponse) -> AsyncGenerator[list[Server
     if response.content_type == "application/json":
         body = await response.read(_MAX_MESSAGE_BYTES + 1)
         if len(body) > _MAX_MESSAGE_BYTES:
-            raise _build_permanent_error(
-                "The provider's answer was discarded: it is a single message larger than 16 MiB."
+            raise StreamProtocolError(
+                "The provider's answer was discarded: it is a single message larger than 16 MiB.", retryable=False
             )
         yield [ServerSentEvent("", body.decode("utf-8", "replace"))]
     elif response.content_type == "text/html":
-        raise _build_permanent_error(
+        raise StreamProtocolError(
             "The provider's address returned a web page instead of an answer. Check the base URL, and whether a proxy "
-            "or network login page intercepts the request."
+            "or network login page intercepts the request.",
+            retryable=False,
         )
     else:
         sse = SseDecoder()
@@ -349,9 +347,3 @@ def _join_pieces(pieces: list[StreamedPiece]) -> Iterator[StreamedPiece]:
             yield replace(
                 first, delta=first.delta + "".join(p.delta for p in others if not isinstance(p, ThinkingTick))
             )
-
-
-def _build_permanent_error(message: str) -> StreamProtocolError:
-    error = StreamProtocolError(message)
-    error.retryable = False
-    return error

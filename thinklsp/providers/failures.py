@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from thinklsp.core.errors import (
@@ -23,8 +22,9 @@ from thinklsp.core.errors import (
 )
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.providers.base import ThinkingForm
-from thinklsp.providers.decoding import find_object, parse_json_object
+from thinklsp.providers.decoding import parse_json_object
 from thinklsp.providers.output_room import OutputTooLong, find_output_room
+from thinklsp.providers.retry_delays import find_reset, is_day_limit, parse_retry_after, parse_wait, should_retry
 
 # Error texts for earlier thinking that is missing, changed, damaged or from another provider. Gateways pass on the
 # error texts of many providers, so these texts are checked for every API. They come from the providers' error
@@ -49,15 +49,10 @@ _NO_THINKING = (
 _OUTPUT_FAULT = re.compile(
     r"tool_use_failed|json_validate_failed|output_parse_failed|tool call validation failed|error parsing tool call"
 )
-# Error texts for a limit of a day, and for a model that the account may not use at all.
-_DAY_LIMIT = re.compile(r"per[ _-]?day|daily|\b[rt]pd\b", re.IGNORECASE)
+# Matches the error text for a model that the account may not use at all.
 _NO_QUOTA = re.compile(r"\blimit: 0(?![\d.]*\d)")
-_WAIT = re.compile(r"(?:try again|retry) (?:in|after) ((?:[\d.]+ ?[a-z]+[, ]*(?:and )?)+)", re.IGNORECASE)
-_WAIT_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|[dhms])", re.IGNORECASE)
-_UNIT_SECONDS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_RESET_HEADER = "x-ratelimit-reset"
-_MILLISECONDS_FROM = 1e12
 _CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
+_NOT_FOUND = 404
 _REJECTED_FIELD = (
     "not support",
     "not permitted",
@@ -158,12 +153,21 @@ def classify_response(
     content = parse_json_object(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
     report = replace(read_report(status, content, plain, parse_retry_after(headers)), model=model)
-    failure = classify(replace(report, wait_seconds=_find_reset(report, content, headers)))
+    if report.wait_seconds is None and is_day_limit(report.message):
+        report = replace(report, wait_seconds=find_reset(content, headers))
+    failure = classify(report)
     override = should_retry(headers)
     # A retry does not help before the budget is raised or paid.
     if override is not None and status != 402 and not isinstance(failure, BudgetExceeded):
         failure.retryable = override
     return failure
+
+
+def name_address(error: ProviderError, status: int, url: str, model: str) -> ProviderError:
+    """Add the address and the model to the error if the address or the model was not found."""
+    if status == _NOT_FOUND:
+        error.args = (f"{error} The request for {model or 'no model'} went to {url}.",)
+    return error
 
 
 def build_plain_report(status: int, content: Mapping[str, Any], plain: str, wait_seconds: float | None) -> ErrorReport:
@@ -332,8 +336,8 @@ def build_daily_quota_error(report: ErrorReport, wait_seconds: float | None = No
 
 
 def _build_rate_limit_error(report: ErrorReport) -> ProviderError:
-    wait = _parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
-    if _NO_QUOTA.search(report.message) or _DAY_LIMIT.search(f"{report.code} {report.message}"):
+    wait = parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
+    if _NO_QUOTA.search(report.message) or is_day_limit(f"{report.code} {report.message}"):
         return build_daily_quota_error(report, wait)
     return RateLimited(f"This account has reached the provider's rate limit (429).{report.quotation}", retry_after=wait)
 
@@ -352,61 +356,3 @@ def _build_overload_error(report: ErrorReport) -> ProviderError:
         f"The provider {cause} ({report.status}).{report.quotation}",
         retry_after=report.wait_seconds,
     )
-
-
-def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the delay in seconds that the provider asked for, or None if the headers contain no valid delay.
-
-    A date is compared with the response's `Date` header, because the clock on this machine may be wrong.
-    """
-    milliseconds = _parse_number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    seconds = _parse_number(value)
-    if seconds is not None or value is None:
-        return seconds
-    try:
-        wait = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return wait if wait >= 0 else None
-
-
-def _parse_wait(text: str) -> float | None:
-    """Return the delay in seconds that an error text asks for, such as `try again in 4h59m3.5s`, or None."""
-    match = _WAIT.search(text)
-    parts = _WAIT_PART.findall(match[1]) if match else []
-    return sum(float(number) * _UNIT_SECONDS[unit.lower()] for number, unit in parts) if parts else None
-
-
-def _find_reset(report: ErrorReport, content: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-    """Return the report's delay, or the time until the reset of a limit of a day.
-
-    OpenRouter names the reset in a header, which is also in the error's metadata. The response's `Date` says what time
-    it is, as for Retry-After.
-    """
-    if report.wait_seconds is not None or report.status != 429 or not _DAY_LIMIT.search(report.message):
-        return report.wait_seconds
-    inner = find_object(content, "error", "metadata", "headers") or {}
-    values = (value for key, value in (*headers.items(), *inner.items()) if key.lower() == _RESET_HEADER)
-    reset = next(filter(None, (_parse_number(str(value)) for value in values)), 0.0)
-    seconds = reset / 1000 if reset >= _MILLISECONDS_FROM else reset
-    try:
-        now = parsedate_to_datetime(headers["date"]).timestamp()
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return seconds - now if seconds > now else None
-
-
-def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """Return whether the provider recommends a retry, or None if the headers do not say."""
-    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
-
-
-def _parse_number(value: str | None) -> float | None:
-    try:
-        number = float(value or "")
-    except ValueError:
-        return None
-    return number if 0 <= number < float("inf") else None

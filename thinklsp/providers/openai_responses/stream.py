@@ -83,10 +83,8 @@ class OpenAiResponsesDecoder:
         content = parse_event(event, data)
         self._update_usage(content)
         match content.get("type", event):
-            case "response.created":
-                return self._create_message(read_object(content, "response"))
-            case "response.queued" | "response.in_progress":
-                return self._begin_message(read_object(content, "response"))
+            case "response.created" | "response.queued" | "response.in_progress" as name:
+                return self._begin_message(read_object(content, "response"), is_first=name == "response.created")
             case "response.output_item.added":
                 # Some gateways send this event without an item, so indexes may have gaps.
                 return (
@@ -123,16 +121,12 @@ class OpenAiResponsesDecoder:
         if isinstance(usage, dict):
             self.usage = _parse_usage(usage)
 
-    def _create_message(self, response: Mapping[str, Any]) -> list[StreamEvent]:
-        """Start the message. The ID counts only here, because some servers give each later event another one."""
-        response_id = read_string(response, "id")
-        if self._response_id and response_id and response_id != self._response_id:
+    def _begin_message(self, response: Mapping[str, Any], *, is_first: bool = False) -> list[StreamEvent]:
+        """Start the message unless it has already started. Some servers give each event after the first another ID."""
+        response_id = read_string(response, "id") if is_first else ""
+        if self._response_id and response_id not in ("", self._response_id):
             raise StreamProtocolError("The provider started a second message within the same answer.")
         self._response_id = self._response_id or response_id
-        return self._begin_message(response)
-
-    def _begin_message(self, response: Mapping[str, Any]) -> list[StreamEvent]:
-        """Start the message unless it has already started. Several events contain the same response."""
         self._removals = _read_removals(response.get("input_transformations")) or self._removals
         if self._started:
             return []
