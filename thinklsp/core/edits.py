@@ -31,7 +31,7 @@ class FileEdit:
     `before` is the file's text at the start of the turn, or None if the file did not exist. `after` is None if the turn
     deletes the file. `new_uri` and `new_path` are set if the turn renames the file. `version` is the version of the
     open document with the text `before`, or None if the file was not open. `path` is the display path. `before` and
-    `after` include a byte order mark only if the file was an open document.
+    `after` include a byte order mark only if the file was an open document, or if it is deleted.
     """
 
     uri: str
