@@ -7,7 +7,7 @@ from typing import Any
 from lsprotocol.types import ExecuteCommandParams
 
 from thinklsp.core.errors import TurnRefused
-from thinklsp.engine.results import Result
+from thinklsp.engine.results import EditOutcome, Result
 from thinklsp.lsp.editor.arguments import TurnArguments, parse_arguments
 from thinklsp.lsp.edits.hunk_choice import parse_hunks
 from thinklsp.lsp.server import ThinkLspServer
@@ -27,7 +27,7 @@ def register(server: ThinkLspServer) -> None:
         if pending is None:
             raise TurnRefused(_NOTHING_PENDING)
         outcome = await applying.apply(pending)
-        return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
+        return _answer(server, outcome)
 
     @server.command("thinklsp.discard")
     async def discard(params: ExecuteCommandParams) -> Result:
@@ -44,7 +44,7 @@ def register(server: ThinkLspServer) -> None:
         """Undo a turn's edits in all files. By default, undo the newest turn that wrote files."""
         assistant = await server.load()
         outcome = await assistant.edit_applier.undo(parse_arguments(TurnArguments, params).turn_id)
-        return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
+        return _answer(server, outcome)
 
     @server.feature("thinklsp/editor/kept")
     def record_hunks(params: Any) -> None:
@@ -54,3 +54,10 @@ def register(server: ThinkLspServer) -> None:
         if server.assistant is not None and isinstance(turn_id, str):
             undone = parse_hunks(params, "undone")
             server.state.spawn(server.assistant.edit_applier.undone_hunks.undo(turn_id, undone))
+
+
+def _answer(server: ThinkLspServer, outcome: EditOutcome) -> Result:
+    """Return the answer of a command. A message names the files that the editor has not saved."""
+    for notice in outcome.notices:
+        server.state.client.show_message("info", notice)
+    return {"applied": outcome.applied, "files": [file.to_json() for file in outcome.files]}
