@@ -14,7 +14,7 @@ async def question_rows(seat: Seat) -> None:
     await seat.nvim.lua("vim.ui.select = trial.select")
     dismissing = asyncio.create_task(_dismiss_messages(seat))
     try:
-        await rows(_Bare(seat))
+        await rows(_Bare(seat), "without the plugin: an edit of four files")
     finally:
         dismissing.cancel()
 

@@ -112,18 +112,18 @@ class Answering(Protocol):
         """Undo by the editor's own key in the first file."""
 
 
-async def rows(seat: Answering) -> None:
+async def rows(seat: Answering, step: str = "an edit of four files") -> None:
     """The answers no, yes and in part, and the undo."""
     check = seat.shop.trial.check
     for name, kept in (("Enter", None), ("no", ())):
-        with check(f"an edit of four files, answered with {name}: the disk stays"):
+        with check(f"{step}, answered with {name}: the disk stays"):
             await _answer(seat, kept)
             await seat.shop.disk_holds((), save=seat.save)
-    with check("an edit of four files, answered with yes: every byte, and again after undo"):
+    with check(f"{step}, answered with yes: every byte, and again after undo"):
         await _answer(seat, FILES)
         await seat.shop.disk_holds(hunks_of(*FILES), save=seat.save)
         await _undo(seat)
-    with check("an edit of four files, answered in part, and undo", fallback=seat.no_parts):
+    with check(f"{step}, answered in part, and undo", fallback=seat.no_parts):
         if not seat.no_parts:
             await _answer(seat, (OPEN, NEW))
             await seat.shop.disk_holds(hunks_of(OPEN, NEW), save=seat.save)
