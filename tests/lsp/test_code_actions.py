@@ -74,7 +74,7 @@ OFFERED: list[tuple[str, OfferContext, list[str]]] = [
     ("a question", situation(QUESTION), ["edit", "review"]),
     ("diagnostics", situation(PLAIN, diagnostics=[problem(), problem(6)]), ["fix", "fix", "edit", "review"]),
     ("a running turn", situation(PLAIN, running=["t1", "t2"]), ["stop", "stop", "edit", "review"]),
-    ("a held edit", situation(PLAIN, pending_edits=[HELD]), ["apply", "edit", "review"]),
+    ("a held edit", situation(PLAIN, pending_edits=[HELD]), ["apply", "discard", "edit", "review"]),
     ("text of a turn", situation(PLAIN, undoable_turn=WRITTEN), ["undo", "edit", "review"]),
     ("text of a turn, automatically", situation(PLAIN, undoable_turn=WRITTEN, automatic=True), []),
     ("a chat document", situation(DEFINITION, selected=True, is_chat=True), ["send"]),
@@ -82,7 +82,10 @@ OFFERED: list[tuple[str, OfferContext, list[str]]] = [
     (
         "everything",
         situation(DEFINITION, undoable_turn=WRITTEN, **BUSY),
-        ["fix", "stop", "apply", "undo", "edit", "complete", "document", "test", "simplify", "explain", "review"],
+        [
+            *("fix", "stop", "apply", "discard", "undo"),
+            *("edit", "complete", "document", "test", "simplify", "explain", "review"),
+        ],
     ),
     ("automatically", situation(DEFINITION, automatic=True, **BUSY), ["fix"]),
     ("automatically without diagnostics", situation(DEFINITION, selected=True, automatic=True), []),
@@ -112,6 +115,7 @@ DRESS: dict[str, tuple[str, str]] = {
     "review": ("refactor.rewrite.thinklsp.review", "thinklsp: review"),
     "send": ("refactor.rewrite.thinklsp.send", "thinklsp: send"),
     "apply": ("refactor.rewrite.thinklsp.apply", "thinklsp: apply"),
+    "discard": ("refactor.rewrite.thinklsp.discard", "thinklsp: discard: edit a.py"),
     "stop": ("refactor.rewrite.thinklsp.stop", "thinklsp: stop"),
     "undo": ("refactor.rewrite.thinklsp.undo", "thinklsp: undo “fix a.py”"),
 }

@@ -30,8 +30,8 @@ class FileEdit:
     `before` is the file's text at the start of the turn, or None if the file did not exist. `after` is None if the turn
     deletes the file. `new_uri` and `new_path` are set if the turn renames the file. `version` is the version of the
     open document with the text `before`, or None if the file was not open. `path` is the display path. `before` and
-    `after` include a byte order mark only if the file was an open document. `key` is the URI of a file in a workspace
-    folder without links, or an empty string if it is unknown.
+    `after` include a byte order mark only if the file was an open document, or if it is deleted. `key` is the URI of a
+    file in a workspace folder without links, or an empty string if it is unknown.
     """
 
     uri: str

@@ -12,6 +12,7 @@ import attrs
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from thinklsp.core.choices import DECLINING
 from thinklsp.core.text_safety import sanitize_message, to_one_line
 from thinklsp.jsonrpc.error_responses import ClientError
 from thinklsp.lsp.protocol.outgoing import OutgoingProtocol
@@ -34,8 +35,7 @@ WorkDoneProgress = types.WorkDoneProgressBegin | types.WorkDoneProgressReport | 
 T = TypeVar("T")
 
 
-# VS Code and its forks. Other editors with change annotations may create, rename and delete files without a question:
-# Neovim 0.12 looks at the annotations of text edits only.
+# VS Code and its forks.
 _VS_CODE = re.compile(r"\b(?:Visual Studio Code|VSCodium|Code - OSS|code-server|Cursor|Windsurf|Positron)\b")
 
 
@@ -43,15 +43,15 @@ _VS_CODE = re.compile(r"\b(?:Visual Studio Code|VSCodium|Code - OSS|code-server|
 class ClientFeatures:
     """The client capabilities that thinklsp uses.
 
-    `bridge_requests` contains the supported `thinklsp/editor/…` requests. `confirms_file_operations` is True if the
-    editor asks the user about annotated operations on entire files, too.
+    `bridge_requests` contains the supported `thinklsp/editor/…` requests. `is_vs_code` is also True for its forks.
     """
 
     apply_edit: bool = False
     document_changes: bool = False
     resource_operations: frozenset[str] = frozenset()
     change_annotations: bool = False
-    confirms_file_operations: bool = False
+    is_vs_code: bool = False
+    is_neovim: bool = False
     work_done_progress: bool = False
     show_document: bool = False
     configuration: bool = False
@@ -74,6 +74,14 @@ class ClientFeatures:
         return "review" in self.bridge_requests and self.document_changes
 
     @property
+    def ends_new_files(self) -> bool:
+        """True if the editor adds a line end to each new file: Neovim without the plugin.
+
+        It inserts text in front of the line that an empty buffer has.
+        """
+        return self.is_neovim and not self.bridge_requests
+
+    @property
     def file_operations(self) -> frozenset[str]:
         """The file operations that an edit may contain: `create`, `rename` and `delete`."""
         return self.resource_operations if self.document_changes else frozenset()
@@ -94,6 +102,7 @@ class ClientFeatures:
         tags = find_value("textDocument.codeAction.tagSupport.valueSet")
         tags = tags if isinstance(tags, list) else []
         hovers = find_value("textDocument.hover.contentFormat")
+        is_neovim = client_name == "Neovim"
         return ClientFeatures(
             apply_edit=find_value("workspace.applyEdit") is True,
             # Neovim announces resource operations but not document changes. A resource operation is a kind of document
@@ -101,8 +110,9 @@ class ClientFeatures:
             document_changes=bool(operations) if versioned is None else versioned is True,
             resource_operations=operations,
             # Neovim 0.12 asks about annotations in messages that wait for Enter, and shows no diff.
-            change_annotations=client_name != "Neovim" and find_value(f"{edit}.changeAnnotationSupport") is not None,
-            confirms_file_operations=isinstance(client_name, str) and bool(_VS_CODE.search(client_name)),
+            change_annotations=not is_neovim and find_value(f"{edit}.changeAnnotationSupport") is not None,
+            is_vs_code=isinstance(client_name, str) and bool(_VS_CODE.search(client_name)),
+            is_neovim=is_neovim,
             work_done_progress=find_value("window.workDoneProgress") is True,
             show_document=find_value("window.showDocument.support") is True,
             configuration=find_value("workspace.configuration") is True,
@@ -176,7 +186,12 @@ class Client:
         return True
 
     async def ask_user(self, text: str, options: Sequence[str]) -> str | None:
-        """Ask the user and return the chosen option, or None if no valid answer arrives in time."""
+        """Ask the user and return the chosen option, or None if no valid answer arrives in time.
+
+        The option that declines comes first, except in VS Code: in other editors, Enter chooses the first option.
+        """
+        if not self.features.is_vs_code:
+            options = sorted(options, key=lambda option: option not in DECLINING)
         buttons = {to_one_line(option): option for option in options}
         actions = [types.MessageActionItem(title) for title in buttons]
         params = types.ShowMessageRequestParams(types.MessageType.Info, sanitize_message(text), actions)

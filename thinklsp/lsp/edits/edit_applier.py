@@ -46,6 +46,7 @@ _USE_ACTION = "use the code action `thinklsp: apply`"
 
 _NOTHING_TO_UNDO = "Nothing to undo: no turn has changed a file here, or every change has already been undone."
 _NOTHING_TO_UNDO_IN_TURN = "Nothing to undo: this turn has not changed a file here, or it has already been undone."
+_NOTHING_LEFT = "Nothing was left to undo: the files no longer contain the edits of “{title}”."
 _NOTHING_TO_UNDO_IN_SESSION = (
     "Nothing to undo in this session: none of its turns has changed a file here, or every change has already been "
     "undone. `thinklsp.undo` undoes the newest turn in all sessions."
@@ -144,7 +145,8 @@ class EditApplier:
     async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> EditOutcome:
         """Undo a turn. By default, undo the newest turn that wrote files, in the given session or in all sessions.
 
-        The user's later text is kept, and no review is needed. Raise TurnRefused if there is nothing to undo.
+        The user's later text is kept, and no review is needed. The turn's pending edit is dropped. Raise TurnRefused if
+        there is nothing to undo, for example because the editor's own undo has reverted the turn.
         """
         await self.settle_applied()
         async with self._apply_lock:
@@ -160,7 +162,12 @@ class EditApplier:
             pending = PendingEdit(f"undo-{turn.turn_id}", turn.session_id, f"undo: {title}", undo.files, undo=undo)
             if not undo.files:
                 return EditOutcome(undo.rejected)
-            outcome = await self._send_edit(await self._plan_when_idle(pending), "never")
+            planned = await self._plan_when_idle(pending)
+            outcome = await self._send_edit(planned, "never")
+            if outcome.applied != "none":
+                self.pending_edits.drop(turn.turn_id)
+            if not planned.plan.mergeable and outcome.applied == "all" and not undo.rejected:
+                raise TurnRefused(_NOTHING_LEFT.format(title=title))
             return replace(outcome, files=(*outcome.files, *undo.rejected))
 
     async def _send_edit(

@@ -213,15 +213,9 @@ def _find_turn_actions(context: OfferContext) -> Iterator[ActionOffer]:
     for turn_id in context.running:
         yield ActionOffer("stop", "stop", f"{REWRITE}.thinklsp.stop", "thinklsp.cancel", {"turnId": turn_id})
     for held in context.pending_edits:
-        title = f"apply: {held.title}"
-        yield ActionOffer(
-            "apply",
-            title,
-            f"{REWRITE}.thinklsp.apply",
-            "thinklsp.apply",
-            {"turnId": held.turn_id},
-            edit=held.edit,
-        )
+        for name, edit in (("apply", held.edit), ("discard", None)):
+            title, kind = f"{name}: {held.title}", f"{REWRITE}.thinklsp.{name}"
+            yield ActionOffer(name, title, kind, f"thinklsp.{name}", {"turnId": held.turn_id}, edit=edit)
     if (turn := context.undoable_turn) is not None:
         kind = f"{REWRITE}.thinklsp.undo"
         yield ActionOffer("undo", format_undo(turn.title), kind, "thinklsp.undo", {"turnId": turn.turn_id})
