@@ -21,7 +21,7 @@ _OUTSIDE = (
     "CHANGELOG.md",
     ".github/SECURITY.md",
     "thinklsp/providers/EFFORTS.md",
-    "thinklsp/simulator/SCENARIOS.md",
+    "thinklsp/offline/SCENARIOS.md",
     *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("editors/*/README.md")),
     *sorted(str(picture.relative_to(ROOT)) for picture in ROOT.glob("editors/*/media/pictures/*.png")),
 )

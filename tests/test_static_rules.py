@@ -177,6 +177,7 @@ RULES = {
         ),
         # The library is named in these alone, and in the network below it (`gathering`), by its own name.
         (
+            "thinklsp/http/in_process.py",
             "thinklsp/http/routes.py",
             "thinklsp/http/transport.py",
             "thinklsp/http/network_errors.py",

@@ -7,7 +7,7 @@ The packages, from the lowest layer to the highest (see ARCHITECTURE.md):
 - `providers`: request and response formats
 - `workspace`: the files that a turn may read and change
 - `settings`, `tools`, `sessions`
-- `simulator`: an offline stand-in for the providers
+- `offline`: the offline model, which plays scenario files
 - `agent`: the turn loop
 - `engine`: turns and sessions in one process
 - `lsp`: the language server

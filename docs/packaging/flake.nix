@@ -38,7 +38,6 @@
             ps.anyio
             ps.cattrs
             ps.certifi
-            ps.h11
             ps.httpcore
             ps.httpx
             ps.lsprotocol

@@ -12,6 +12,7 @@
 ;;; Code:
 
 (require 'eglot)
+(require 'thinklsp-edits)
 (require 'thinklsp-turns)
 
 (declare-function thinklsp-mode "thinklsp")
@@ -87,15 +88,23 @@ The latter are the modes whose own servers are not installed."
   (unless (thinklsp-on-progress token value)
     (cl-call-next-method)))
 
-;; Newer versions of eglot do this themselves and use the variable differently.
-(unless (boundp 'eglot-confirm-server-edits)
-  (cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
-                                      &key &allow-other-keys)
-    "Apply an edit without confirmation, since the user asked for it.
-Eglot still asks about files that are not open."
-    (with-suppressed-warnings ((obsolete eglot-confirm-server-initiated-edits))
-      (let ((eglot-confirm-server-initiated-edits nil))
-        (cl-call-next-method)))))
+(cl-defmethod eglot-client-capabilities ((_server thinklsp-eglot-server))
+  "Add the operations on files and the review of `thinklsp-edits'."
+  (let* ((capabilities (cl-call-next-method))
+         (workspace (plist-get capabilities :workspace))
+         (edits (thinklsp-with (plist-get workspace :workspaceEdit) 'resourceOperations ["create" "rename" "delete"])))
+    (thinklsp-with (thinklsp-with capabilities 'workspace (thinklsp-with workspace 'workspaceEdit edits))
+                   'experimental '(:thinklsp (:editor ["review"])))))
+
+(cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'thinklsp/editor/review))
+                                    &key label edit &allow-other-keys)
+  "Ask which files of EDIT are changed.  LABEL is its title."
+  (thinklsp-review-changes label (plist-get edit :documentChanges)))
+
+(cl-defmethod eglot-handle-request ((_server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
+                                    &key edit &allow-other-keys)
+  "Apply EDIT without a question, since the server has asked if it had to."
+  (thinklsp-answer-edit edit #'eglot--apply-text-edits))
 
 (cl-defmethod eglot-handle-request :after ((server thinklsp-eglot-server) (_method (eql 'workspace/applyEdit))
                                            &key &allow-other-keys)

@@ -10,6 +10,7 @@
 ;;; Code:
 
 (require 'lsp-mode)
+(require 'thinklsp-edits)
 (require 'thinklsp-turns)
 
 (declare-function thinklsp-mode "thinklsp")
@@ -60,10 +61,29 @@ If they are nil, use the section \"thinklsp\" of lsp-mode."
       (vconcat (mapcar (lambda (_) (thinklsp-configuration)) (thinklsp-get params 'items)))
     (lsp--build-workspace-configuration-response params)))
 
+(defun thinklsp-lsp-mode--review (_workspace params)
+  "Ask which files of the edit in PARAMS are changed."
+  (thinklsp-review-changes (thinklsp-get params 'label) (thinklsp-get params 'edit 'documentChanges)))
+
+(defun thinklsp-lsp-mode--edit (_workspace params)
+  "Apply the edit in PARAMS without a question."
+  (thinklsp-answer-edit (thinklsp-get params 'edit)
+                        (lambda (edits version)
+                          (when (and version lsp-mode (/= version lsp--cur-version))
+                            (error "The document has changed"))
+                          (lsp--apply-text-edits edits 'server-requested))))
+
 (defun thinklsp-lsp-mode--table (handler &rest names)
   "Return a hash table that maps each of NAMES to HANDLER."
   (let ((table (make-hash-table :test 'equal)))
     (dolist (name names table) (puthash name handler table))))
+
+(defun thinklsp-lsp-mode--request-handlers ()
+  "Return the handlers of the server's requests."
+  (let ((table (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--configuration "workspace/configuration")))
+    (puthash "thinklsp/editor/review" #'thinklsp-lsp-mode--review table)
+    (puthash "workspace/applyEdit" #'thinklsp-lsp-mode--edit table)
+    table))
 
 (lsp-register-client
  (make-lsp-client
@@ -72,7 +92,8 @@ If they are nil, use the section \"thinklsp\" of lsp-mode."
   :add-on? t
   :server-id 'thinklsp
   :notification-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--progress "$/progress")
-  :request-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--configuration "workspace/configuration")
+  :request-handlers (thinklsp-lsp-mode--request-handlers)
+  :custom-capabilities '((experimental . ((thinklsp . ((editor . ["review"]))))))
   :action-handlers (thinklsp-lsp-mode--table #'thinklsp-lsp-mode--run
                                              "thinklsp.action" "thinklsp.chat" "thinklsp.send" "thinklsp.compact")))
 

@@ -106,6 +106,11 @@ Later changes are kept."
   (interactive)
   (thinklsp--tell-files (thinklsp-ask "thinklsp.apply")))
 
+(defun thinklsp-discard ()
+  "Drop the pending edit of the newest turn."
+  (interactive)
+  (message "thinklsp: discarded, %d file(s)" (length (thinklsp-get (thinklsp-ask "thinklsp.discard") 'files))))
+
 (defun thinklsp--tell-files (answer)
   "Show the files in ANSWER, each with its status."
   (message "thinklsp: %s"
@@ -167,7 +172,8 @@ Later changes are kept."
     (pcase-dolist (`(,key . ,command)
                    '(("f" . thinklsp-fix) ("e" . thinklsp-edit) ("x" . thinklsp-explain) ("c" . thinklsp-chat)
                      ("r" . thinklsp-resume) ("l" . thinklsp-sessions) ("k" . thinklsp-stop) ("u" . thinklsp-undo)
-                     ("a" . thinklsp-apply) ("t" . thinklsp-effort) ("m" . thinklsp-model) ("$" . thinklsp-usage)))
+                     ("a" . thinklsp-apply) ("d" . thinklsp-discard) ("t" . thinklsp-effort) ("m" . thinklsp-model)
+                     ("$" . thinklsp-usage)))
       (define-key map key command))
     map)
   "Keys for `thinklsp-mode' after its prefix key.")

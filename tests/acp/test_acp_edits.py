@@ -12,6 +12,7 @@ from tests.acp.conftest import Begin
 from tests.acp.fake_zed import CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
 from tests.acp.talk import Talk, diffs
 from tests.e2e.acting import edit_file, read_file, say, write_file
+from tests.support.outside import said
 from tests.support.signing_script import answer, tool
 
 Json = Any
@@ -53,6 +54,21 @@ async def test_unsaved_text_is_the_base(begin: Begin) -> None:
     assert talk.peer.text("a.py") == (talk.root / "a.py").read_text() == CHANGED
     assert talk.edit_statuses() == ["completed"]
     check_reads(talk)
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+async def test_text_that_was_typed_between_prompts_is_told(begin: Begin, is_saved: bool) -> None:
+    """The client announces no open documents, so the agent asks for the files that the model knows."""
+    script = [answer(read_file("a.py"), read_file("b.py")), say("Read."), answer(write_file("a.py", "mine\n"))]
+    talk = await begin(*script, say("Done."), files=FILES)
+    buffer = talk.peer.open("a.py")
+    await talk.prompt("Read it.")
+    buffer.type("line 3", "typed")
+    if is_saved:
+        (talk.root / "a.py").write_text(buffer.text)
+    await talk.prompt("Rewrite it.")
+    assert "Changed since you last saw them: a.py</note>" in said(talk.provider.requests[-1].body)
+    assert talk.peer.text("a.py") == LINES.replace("line 3", "typed")
 
 
 @pytest.mark.parametrize("moment", ["question", "write"])

@@ -10,7 +10,7 @@ from tests.acp.conftest import Begin
 from tests.acp.fake_zed import FilePeer, NoFiles
 from tests.acp.talk import SUMMARIES, Talk, refusal
 from tests.e2e.acting import read_file, say
-from tests.support.outside import said
+from tests.support.outside import MODEL, said
 from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
 Json = Any
@@ -101,6 +101,12 @@ async def test_usage_comes_after_every_model_call(begin: Begin) -> None:
         assert update["cost"]["currency"] == "USD"
     costs = [update["cost"]["amount"] for update in updates]
     assert 0 < costs[0] < costs[1] < costs[2]
+
+
+async def test_the_meter_measures_the_longest_prompt(begin: Begin) -> None:
+    talk = await begin(say("Hi."), own=f'[models.anthropic."{MODEL}"]\ninput_limit = 12_345\n')
+    await talk.prompt("Hello.")
+    assert [update["size"] for update in talk.updates("usage_update")] == [12_345]
 
 
 async def test_title_comes_after_the_first_turn(begin: Begin) -> None:

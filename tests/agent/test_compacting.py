@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,6 @@ from thinklsp.core.messages import (
     TextBlock,
     ToolResultBlock,
     UserMessage,
-    find_compaction_origin,
 )
 from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
@@ -311,9 +311,7 @@ async def test_f16_cancel_during_summary_keeps_the_history() -> None:
 
 async def test_turn_larger_than_window_is_compacted_and_continues() -> None:
     """Its task stands word by word, its edits stay, and it may happen again."""
-    step = [
-        says(f"step {n}", tool(f"r{n}", "read_file", {"path": A, "start_line": n + 1}), usage=FULL) for n in range(1, 4)
-    ]
+    step = [says(f"step {n}", tool(f"r{n}", "read_file", {"path": A, "start_line": n + 1})) for n in range(1, 4)]
     edit = says(tool("e", "edit_file", {"path": A, "old_text": "one\n", "new_text": "1\n"}))
     run = Run(
         [edit, *step, says("All done.")],
@@ -324,14 +322,15 @@ async def test_turn_larger_than_window_is_compacted_and_continues() -> None:
     )
     finished = await run.play()
     assert (finished.stop_reason, finished.text) == ("end_turn", "All done.")
-    assert len(run.compactions) == 3
-    for event in run.compactions:
-        assert len(event.after) == 2
+    assert len(run.compactions) == 2
+    for number, event in enumerate(run.compactions, 2):
         assert is_summary_message(event.after[0])
+        # The step whose results no call has held stays as it is.
+        assert event.after[2:] == event.before[-2:]
+        assert text_of(event.after[2:]) == f"step {number}"
         last = event.after[1].blocks
         assert [getattr(block, "text", "")[:18] for block in last] == ["Do “this” exactly.", "<note>Your steps s"]
         assert "Chose the second way." in text_of(event.after)
-        assert "read_file" in text_of(event.after)
     assert run.overlay.read(run.overlay.view.resolve(A)).text.startswith("1\n")  # type: ignore[union-attr]  # It is there.
 
 
@@ -459,6 +458,14 @@ async def test_the_threshold_is_the_users(threshold: float) -> None:
     assert len(run.compactions) == (threshold == 0.3)
 
 
+async def test_the_input_limit_of_a_model_counts_if_it_is_shorter() -> None:
+    model = replace(SMALL, context_window=10 * WINDOW)
+    assert (await play(model=model)).compactions == []
+    assert len((await play(model=replace(model, input_limit=WINDOW))).compactions) == 1
+    by_service = await play(model=replace(model, input_limit=WINDOW, compacts=True), rules=BY_SERVICE)
+    assert [request.compact_at for request in by_service.caller.requests] == [round(0.75 * WINDOW)]
+
+
 async def test_thinking_goes_on_or_is_switched_off_as_the_user_wants() -> None:
     model = replace(SMALL, off="off", effort_when_off=False)
     calls = [says(tool("r", "read_file", {"path": A})), says("Done.")]
@@ -483,7 +490,7 @@ async def by_command(conversation: Conversation, *, model: Any = SMALL, **how: A
     async def take(event: Any) -> None:
         events.append(event)
 
-    caller = metered(caller, config, ask, meter=how.pop("meter", None))
+    caller = metered(caller, config, ask, meter=how.pop("meter", None), usage=how.pop("usage", None))
     await compact_now(conversation, config, caller=caller, emit=take, **how)
     return events
 
@@ -589,14 +596,26 @@ async def test_overflow_despite_provider_compaction_is_compacted() -> None:
     assert len(run.compactions) == 1
 
 
-async def test_its_notes_of_the_past_go_with_the_past() -> None:
-    """Kept in the tail they would hide our summary, which stands before them."""
-    session = long_session(5)
-    noted = says(OpaqueBlock(COMPACTION_TYPE, SEALED), "answer with a note").message
-    session = session.add_user_message("Once more.").add_step(noted, None, Usage())
-    done = (await by_command(session.conversation))[-1]
-    assert "answer with a note" in text_of(done.after[1:])
-    assert all(find_compaction_origin(message) is None for message in done.after)
+async def test_nothing_is_replaced_where_nothing_is_gained() -> None:
+    """Told before the summary is paid if no summary can be shorter, or else afterwards. The session stays as it is."""
+    short = Session("s", "w")
+    for number in range(3):
+        short = short.add_user_message(f"ask {number}").add_step(says(f"answer {number}").message, None, Usage())
+    noted = long_session(5).add_user_message("Once more.")
+    noted = noted.add_step(says(OpaqueBlock(COMPACTION_TYPE, SEALED), "with a note").message, None, Usage())
+    for session in (short, noted):
+        caller = Model([], [says(SUMMARY)])
+        with pytest.raises(TurnRefused, match=r"^Nothing to compact in this session yet\.$"):
+            await by_command(session.conversation, caller=caller)
+        assert caller.summariser.requests == []
+    words = json.dumps({"notes": "word " * 400, "decisions_done": [f"Chose {n}: " + "word " * 50 for n in range(20)]})
+    wordy = says(words, usage=Usage(1_000, 4_000, cost_usd=0.5))
+    session, caller, usage = long_session(2, 2_000), Model([], [wordy]), UsageLedger()
+    with pytest.raises(TurnRefused, match=r"its summary is not shorter: about [\d,]+ instead of [\d,]+ tokens\.$"):
+        await by_command(session.conversation, caller=caller, usage=usage)
+    assert (len(caller.summariser.requests), usage.total.cost_usd) == (1, 0.5)
+    # The same conversation is compacted if its summary is short.
+    assert len(await by_command(session.conversation)) == 2
 
 
 # A second reading.
@@ -635,22 +654,18 @@ async def test_repeated_read_of_unchanged_file_is_a_reference() -> None:
 
 
 # When the compaction comes -> whether the model may replace the file that it read before.
-MOMENTS = {
-    "a call has held the reading": (Usage(), FULL, True),
-    "no call has held it": (Usage(8_000, 1), Usage(), False),
+READ_FIRST = says(tool("r", "read_file", {"path": A}), usage=Usage())
+MOMENTS: dict[str, tuple[list[Answer | Exception], bool]] = {
+    "a call has held the reading": ([READ_FIRST, says(tool("p", "plan", {"entries": []}), usage=FULL)], True),
+    "no call has held it": ([READ_FIRST, TOO_LONG], False),
 }
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_sight_of_a_file_survives_if_a_call_has_held_it(moment: str) -> None:
-    first, second, is_seen = MOMENTS[moment]
+    script, is_seen = MOMENTS[moment]
     run = await play(
-        [
-            says(tool("r", "read_file", {"path": A}), usage=first),
-            says(tool("p", "plan", {"entries": []}), usage=second),
-            says(tool("w", "write_file", {"path": A, "content": "mine\n"})),
-            says("Done."),
-        ],
+        [*script, says(tool("w", "write_file", {"path": A, "content": "mine\n"})), says("Done.")],
         model=BOUND,
         session=Session("s", "w"),
         document="a line of a file that is almost too long\n" * 600,
@@ -658,4 +673,6 @@ async def test_sight_of_a_file_survives_if_a_call_has_held_it(moment: str) -> No
     assert len(run.compactions) == 1
     assert bool(run.overlay.build_edit_set()) == is_seen
     known = collect_sight(run.session.conversation).find(A)
-    assert known == (describe_text(A, "mine\n", is_whole=True, is_own=True) if is_seen else None)
+    assert known is not None
+    assert known.is_whole is is_seen
+    assert not is_seen or known == describe_text(A, "mine\n", is_whole=True, is_own=True)

@@ -37,6 +37,7 @@ from thinklsp.agent.summary import (
 )
 from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.messages import (
+    COMPACTION_TYPE,
     AssistantMessage,
     Conversation,
     Message,
@@ -49,7 +50,9 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolResultBlock,
     UserMessage,
+    find_compaction_origin,
 )
+from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -171,24 +174,38 @@ def test_running_turn_with_unbound_thinking_is_kept_whole() -> None:
     assert plan.build_conversation("x")[1:] == plan.tail
 
 
-@pytest.mark.parametrize("why", ["bound", "too large", "paused"])
+@pytest.mark.parametrize("why", ["bound", "too large", "paused", "refused"])
 def test_of_a_running_turn_the_task_stays_where_its_steps_cannot(why: str) -> None:
-    last = turn("b", ends="tool")
+    """And the step whose results no call has held, cut if it was refused as too long."""
+    step = turn("c", ends="tool")[1:]
     if why == "paused":
-        last = (*last, AssistantMessage((text("half"),), "pause_turn"))
+        step = (AssistantMessage((text("half"),), "pause_turn"),)
+    if why == "refused":
+        step = (*step[:-1], results("c", words="y" * 9_000))
+    first = (*turn("b", ends="tool")[:-1], results("b", words="x" * 2_000))
+    history = (*turn("a"), *first, *step)
+    large = replace(HUGE, limit=2_000, present=tokens(history))
+    room = {"too large": large, "refused": replace(large, limit=5_500)}.get(why, HUGE)
+    cause = "overflow" if why == "refused" else "threshold"
+    plan = made(history, model=BOUND if why == "bound" else FREE, running=True, room=room, cause=cause)
+    is_kept = why != "paused"
+    assert plan.earlier == (history[: -len(step)] if is_kept else history)
+    assert plan.latest_step == (() if is_kept else step)
+    assert texts(plan.tail)[0] == "ask b"
+    assert plan.tail[1:2] == (step[:1] if why in ("too large", "refused") else ())
     if why == "too large":
-        last = (*last[:-1], results("b", words="x" * 2_000))
-    history = (*turn("a"), *last)
-    room = replace(HUGE, limit=tokens(last), present=tokens(history)) if why == "too large" else HUGE
-    model = BOUND if why == "bound" else FREE
-    plan = made(history, model=model, running=True, room=room, cause="threshold")
-    assert plan.earlier == history
+        assert plan.tail[2:] == step[1:]
+    if why == "refused":
+        [cut] = [block.text for block in plan.tail[2].blocks if isinstance(block, ToolResultBlock)]
+        assert (cut.startswith("y" * 4_000), len(cut) < 5_500, find_cut_mark(cut) is not None) == (True, True, True)
+    assert any("CALL read_file {}\n\nRESULT of read_file: a result" in words for words in texts(plan.tail)) is (
+        why == "bound"
+    )
+    assert has_thinking(plan.tail) is (why in ("too large", "refused"))
     after = plan.build_conversation(render_summary(Summary()))
-    assert texts(after)[1] == "ask b"
-    assert plan.latest_step == last[3 if why == "paused" else 1 :]
     check_sendable(after)
     # What is left is the same turn: shortened once more, its task is still the same words.
-    again = (*after, *turn("x", ends="tool")[1:])
+    again = (*after, *turn("x", ends="tool")[1:], *turn("y", ends="tool")[1:])
     assert texts(made(again, running=True).tail)[0] == "ask b"
 
 
@@ -245,6 +262,14 @@ def test_thinking_of_another_model_does_not_stay() -> None:
     plan = made(history, model=FREE, room=replace(HUGE, tail=tokens(history) - 50))
     assert [block.kind for block in plan.tail[1].blocks] == ["text", "server_tool"]
     assert texts(plan.tail) == ["b", "there", "c", "(thinking only)", "d"]
+
+
+def test_notes_of_the_provider_go_with_the_past() -> None:
+    """Kept in the tail they would hide our summary, which stands before them."""
+    noted = said(OpaqueBlock(COMPACTION_TYPE, text("x").raw or OTHER), "answer with a note")
+    plan = made((*turn("a"), UserMessage.from_text("b"), noted), model=FREE, room=replace(HUGE, tail=100))
+    assert texts(plan.tail) == ["b", "answer with a note"]
+    assert all(find_compaction_origin(message) is None for message in plan.tail)
 
 
 # The summary.
@@ -464,12 +489,20 @@ def test_whatever_is_cut_can_be_sent(
         assert isinstance(after[-1], UserMessage)
         assert [is_summary_message(message) for message in after] == [True] + [False] * (len(after) - 1)
         assert cause == "command" or len(plan.earlier) > 0
-        folded = bool(plan.latest_step)
-        if not folded:
-            for before, kept in zip(conversation[len(plan.earlier) :], plan.tail, strict=True):
-                # Only what was nothing but thinking may change its words: it needs some.
-                replaced = is_mere_thinking(before) and kept != before
-                assert texts((kept,)) == (["(thinking only)"] if replaced else texts((before,)))
+        # The task of the running turn stands before the step that no call has held, or alone.
+        rest = conversation[len(plan.earlier) :]
+        assert not plan.latest_step or not any(
+            isinstance(b, ToolResultBlock) for m in plan.latest_step for b in m.blocks
+        )
+        if len(plan.tail) < len(rest):
+            # The model would refuse the step as it is, so it is a text.
+            shown = "\n".join(texts(plan.tail))
+            assert all(block.text in shown for m in rest for block in m.blocks if isinstance(block, ToolResultBlock))
+            rest = ()
+        for before, kept in zip(rest, plan.tail[len(plan.tail) - len(rest) :], strict=True):
+            # Only what was nothing but thinking may change its words: it needs some.
+            replaced = is_mere_thinking(before) and kept != before
+            assert texts((kept,)) == (["(thinking only)"] if replaced else texts((before,)))
         if model is BOUND:
             assert not has_thinking(after)
         conversation = (*after, said("Go on."), UserMessage.from_text("More.")) if running else (*after, said("Later."))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.stand_ins.http_server import Simulator
+from tests.stand_ins.journal import RecordedRequest
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
 from tests.support.other_hosts import Received, SseServer, Step, answer, head
@@ -22,6 +24,7 @@ from thinklsp.core.messages import Conversation, OpaqueState, TextBlock, UserMes
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
+from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -30,9 +33,6 @@ from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
 from thinklsp.providers.openai_chat.servers import resolve_server
 from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import WorkspaceView
 
 BETA = "thinking-binding-controls-2026-08-01"
@@ -530,3 +530,58 @@ async def test_a_rejection_in_mid_answer_throws_the_pieces_away(transport: Trans
         last = events[-1]
         assert isinstance(last, CallFinished)
         assert last.message.text == "Whole"
+
+
+# What services say of a prompt of 2,192 tokens and an answer of 7,000, in a window of 8,192.
+MAXIMUM = "maximum context length is 8192 tokens"
+TOGETHER = [
+    "input length and `max_tokens` exceed context limit: 2192 + 7000 > 8192, decrease input length or `max_tokens`",
+    f"This model's {MAXIMUM}. However, you requested 9192 tokens (2192 in the messages, 7000 in the completion).",
+    f"{MAXIMUM}. you requested 9192 tokens (2000 in the messages, 192 in the functions, and 7000 in the completion)",
+    f"{MAXIMUM}. you requested about 9192 tokens (2000 of text input, 192 of tool input, 7000 in the output)",
+    f"'max_tokens' is too large: 7000. {MAXIMUM} and your request has 2192 input tokens (7000 > 8192 - 2192)",
+    f"{MAXIMUM}. you requested 7000 output tokens and your prompt contains at least 2192 input tokens, for a total",
+    "maximum context length of 8192 tokens. You requested 9192 tokens: 2192 tokens in, 7000 tokens for the completion",
+    "`inputs` tokens + `max_new_tokens` must be <= 8192. Given: 2192 `inputs` tokens and 7000 `max_new_tokens`",
+]
+ROOM = (
+    "`maxTokens` 7,000 and the conversation together exceed the context window of {}; the answer gets the tokens that "
+    "are left."
+)
+
+
+@pytest.mark.parametrize("words", TOGETHER, ids=range(len(TOGETHER)))
+async def test_an_output_that_does_not_fit_shrinks(transport: Transport, words: str) -> None:
+    chat = [head(), b'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n']
+    for provider, good, adapter in (("anthropic", GOOD, AnthropicAdapter()), ("openai-compatible", chat, CHAT)):
+        if provider == "anthropic" and words != TOGETHER[0]:
+            continue
+        async with SseServer([refusal(words), good]) as server:
+            one = talk(server, transport, provider, adapter)
+            model = replace(PLAIN.model, provider=provider)
+            assert await one.ask(replace(PLAIN, model=model, max_tokens=7_000))
+            limits = [
+                received.json.get("max_tokens") or received.json.get("max_completion_tokens")
+                for received in server.received
+            ]
+            assert (limits, one.notices) == ([7_000, 6_000], [ROOM.format(model.id)])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "limit", "sent"),
+    [(2_192, 7_000, [7_000, 6_000]), (7_000, 7_000, [7_000]), (6_500, 5_000, [5_000, 1_692]), (7_192, 2_000, [2_000])],
+)
+async def test_too_little_room_for_an_output_is_refused(
+    transport: Transport, prompt: int, limit: int, sent: list[int]
+) -> None:
+    """Then the conversation is compacted. Also if the service refuses what it said was left."""
+    no = refusal(f"input length and `max_tokens` exceed context limit: {prompt} + {limit} > 8192")
+    async with SseServer([no, no, GOOD]) as server:
+        one = talk(server, transport)
+        thinking = Thinking("manual", budget_tokens=limit - 1)
+        assert not await one.ask(replace(PLAIN, max_tokens=limit, thinking=thinking))
+        assert isinstance(one.error, errors.ContextWindowExceeded)
+        assert "lower `maxTokens`" in str(one.error)
+        bodies = [received.json for received in server.received]
+        assert [body["max_tokens"] for body in bodies] == sent
+        assert all(1_024 <= body["thinking"]["budget_tokens"] < body["max_tokens"] for body in bodies)

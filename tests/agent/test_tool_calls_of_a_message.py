@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+from thinklsp.agent.result_cutting import MAX_RESULTS_BYTES, cut_results
 from thinklsp.agent.tool_runner import (
     MAX_CALLS,
     MAX_PARALLEL_CALLS,
-    MAX_RESULTS_BYTES,
     MAX_SHOWN_CHARACTERS,
     run_tool_calls,
 )
@@ -61,6 +61,7 @@ async def results(tool: Echo, *inputs: dict[str, Any]) -> tuple[list[TurnEvent],
         events.append(event)
 
     message = await run_tool_calls(calls, (tool,), "agent", context, take)
+    message = cut_results(calls, message, MAX_RESULTS_BYTES)
     return events, [block for block in message.blocks if isinstance(block, ToolResultBlock)]
 
 

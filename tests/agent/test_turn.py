@@ -238,6 +238,38 @@ async def test_a_tool_that_fails_tells_the_model_and_the_turn_goes_on() -> None:
     assert not played.overlay.build_edit_set()
 
 
+# Names as local models write them, and the tool that is meant. None: no tool, or more than one.
+NAMES: dict[str, str | None] = {
+    "read_file": "read_file",
+    "Read_File": "read_file",
+    "functions.read_file": "read_file",
+    "functions.read_file:0": "read_file",
+    "default_api:read_file": "read_file",
+    "tools/read_file": "read_file",
+    "read_file<|channel|>commentary": "read_file",
+    "to=functions.read_file": "read_file",
+    " read_file\n": "read_file",
+    '"read_file"': "read_file",
+    "read_file()": "read_file",
+    "read": None,
+    "read_files": None,
+    "mcp__disk__read_file": None,
+    "read_file.edit_file": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_name_with_residue_is_the_only_tool_that_it_equals(name: str) -> None:
+    """In the session, too: what a file's reading proves is found by the name of the tool."""
+    played = await play([says(tool("t1", name, {"path": A})), says("Done.")])
+    [(text, failed)] = played.results
+    assert (failed, "one" in text) == ((False, True) if NAMES[name] else (True, False))
+    messages = played.session.conversation
+    stored = [call.name for message in messages if message.role == "assistant" for call in message.tool_uses]
+    assert stored == [NAMES[name] or name]
+
+
 @pytest.mark.parametrize("mode", ["ask", "plan"])
 async def test_modes_that_only_read_refuse_writers(mode: Mode) -> None:
     played = await play(
@@ -583,6 +615,7 @@ async def test_a_result_that_is_cut_shows_no_file_whole() -> None:
     played = await play([says(*reads), says("Done.")], documents=documents)
     sight = collect_sight(played.session.conversation)
     whole = [sight.knows_whole(uri, words) for uri, words in documents.items()]
-    assert whole == ["[truncated" not in result for result, _ in played.results]
+    is_cut = re.compile(r"\[truncated|\[cut at the length limit")
+    assert whole == [is_cut.search(result) is None for result, _ in played.results]
     assert True in whole
     assert False in whole

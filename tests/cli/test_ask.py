@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.cli.test_terminal import Terminal
+from tests.stand_ins.http_server import Simulator
 from tests.support.images import png
 from tests.support.outside import TURN_RESULT, USAGE
 from tests.support.shadowing import needs_sandbox
 from thinklsp.cli.ask_screen import AskScreen
 from thinklsp.cli.terminal import create_console
 from thinklsp.core.events import RetryScheduled, TextStreamed
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import parse_scenario
+from thinklsp.offline.scenario import parse_scenario
 
 SIMULATED = {"THINKLSP_PROVIDER": "simulator"}
 

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from tests.stand_ins.http_server import Simulator
 from tests.support.skill_folders import write_skill
+from thinklsp.offline.scenario import load_scenario
 from thinklsp.sessions.state_folder import resolve_state_folder
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import load_scenario
 
 KEY = "sk-ant-secret-0123456789abcdef"
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import parse_scenario
+from tests.stand_ins.http_server import Simulator
+from thinklsp.offline.scenario import parse_scenario
 
 # The sample takes a second to say that it is one.
 SCENARIO = parse_scenario('[[turn]]\n[[turn.step]]\nblock = [{ text = "Hello." }]\n', "test")

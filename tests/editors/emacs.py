@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.editors.pages import ROOT, pasted
 from tests.editors.programs import apt, debs, ran, version_of
+from tests.editors.shop import CLOSED, DELETED, FILES, NEW, OPEN, PROMPT, Shop, rows
 from tests.editors.steps import Step
 from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
@@ -91,6 +92,7 @@ def driver(client: Client) -> Callable[[Trial, Path], Awaitable[None]]:
             await emacs.chats()
             await emacs.tells()
             await emacs.goes_on()
+            await rows(_Review(emacs, terminal))
             await emacs.does_without_the_package()
             await emacs.close()
 
@@ -107,11 +109,56 @@ async def _checks_its_own(trial: Trial, client: Client, program: str) -> None:
     with trial.check("the package's own tests pass, and it compiles without a warning"):
         folder = trial.room / "package"
         shutil.copytree(_PACKAGE, folder)
-        own = [f"thinklsp-{name}.el" for name in ("turns", "chat", client.name)] + ["thinklsp.el"]
+        own = [f"thinklsp-{name}.el" for name in ("turns", "edits", "chat", client.name)] + ["thinklsp.el"]
         strict = ("--eval", "(setq byte-compile-error-on-warn t)", "-f", "batch-byte-compile")
         await ran(*batch, *strict, *own, folder=folder, variables=trial.variables)
         tests = ("-l", "test/thinklsp-test.el", "-f", "ert-run-tests-batch-and-exit")
         await ran(*batch, *tests, folder=folder, variables=trial.variables)
+
+
+_VERBS = {OPEN: "Change", CLOSED: "Change", NEW: "Create", DELETED: "Delete"}
+
+
+class _Review:
+    no_parts = ""
+
+    def __init__(self, emacs: _Emacs, terminal: Terminal) -> None:
+        self.shop = Shop(emacs.trial)
+        self._emacs, self._terminal = emacs, terminal
+
+    async def begin(self) -> None:
+        for name in (OPEN, CLOSED):
+            # The process of Flymake's checker would miss a buffer that is killed, and Emacs would then lose keys.
+            await self._emacs.ask(
+                f"(when-let ((buffer (find-buffer-visiting {_quoted(name)})))"
+                " (with-current-buffer buffer (revert-buffer t t t)))"
+            )
+        await self._terminal.keys("C-x", "1", "C-x", "C-f")
+        await self._terminal.shows("^Find file:")
+        await self._terminal.type(str(self.shop.trial.workspace / OPEN), "Enter")
+        await self._emacs.attaches(OPEN)
+
+    async def ask(self) -> str:
+        await self._terminal.keys("C-c", '"', "e")
+        await self._terminal.shows("^Describe the change:")
+        await self._terminal.type(PROMPT, "Enter")
+        await self._terminal.shows(rf"Change {OPEN}\?")
+        return str(await self._emacs.ask('(with-current-buffer "*thinklsp: answer*" (buffer-string))'))
+
+    async def answer(self, kept: Sequence[str] | None) -> None:
+        for name in FILES:
+            await self._terminal.shows(rf"{_VERBS[name]} {name}\?")
+            await self._terminal.type("" if kept is None else "yes" if name in kept else "no", "Enter")
+        await self._terminal.hides(r"thinklsp\[")
+
+    async def save(self) -> None:
+        await self._emacs.ask("(save-some-buffers t)")
+
+    async def undo(self) -> None:
+        await self._terminal.keys("C-c", '"', "u")
+
+    async def undo_here(self) -> None:
+        await self._terminal.keys("C-_")
 
 
 class _Emacs:
@@ -268,9 +315,10 @@ class _Emacs:
             await self.act(title)
             # The comment stands in another file than what it wants changed.
             await self.terminal.shows(r"Apply\s+it\?")
-            if self._client is LSP_MODE:
-                await self.terminal.type("Apply")
-            await self.terminal.keys("Enter")
+            if self._client is not LSP_MODE:
+                # eglot has filled in the first answer, which changes nothing.
+                await self.terminal.keys("C-a", "C-k")
+            await self.terminal.type("Apply", "Enter")
             if self._client is EGLOT:  # the newer one asks only where a file is not open
                 await self.terminal.shows(r"Proceed\? \(y or n\)")
                 await self.terminal.keys("y")
@@ -307,6 +355,9 @@ class _Emacs:
         )
         await self.terminal.shows(r"^(\[eglot\] Pick an|Select code) action")
         await self.terminal.type(title, "Tab", "Enter")
+
+    async def attaches(self, name: str) -> None:
+        await self.has_servers(name, self._client.beside)
 
     async def has_servers(self, name: str, servers: tuple[str, ...]) -> None:
         async def has() -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.editors.pages import pasted
 from tests.editors.programs import apt, debs, version_of
+from tests.editors.shop import COMMENT, OPEN, PLAIN, Shop, rows
 from tests.editors.steps import Step
 from tests.editors.terminal import Terminal
 from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, Trial, effort_of, result_of
@@ -35,6 +38,40 @@ async def drive(trial: Trial, room: Path) -> None:
         await helix.knows()
         document = await helix.chats()
         await helix.goes_on(document)
+        await helix.open(FILE)
+        await rows(_Question(helix))
+
+
+class _Question:
+    no_parts = "the question takes no answer in part: yes, and `u` in one file"
+
+    def __init__(self, helix: _Helix) -> None:
+        self.shop = Shop(helix.trial, head=COMMENT, deleted=PLAIN)
+        self._helix, self._terminal = helix, helix.terminal
+
+    async def begin(self) -> None:
+        await self._helix.command("buffer-close-all!")
+        await self._helix.command(f"open {OPEN}")
+        await self._terminal.shows(rf"^ NOR   {OPEN}")
+
+    async def ask(self) -> str:
+        await self._helix.act("thinklsp: edit as the comment says")
+        asked = await self._terminal.shows(r"(?s)goes beyond.*Apply it\?.*Show the diff")
+        return re.sub(r"[\s│]", "", asked.group())
+
+    async def answer(self, kept: Sequence[str] | None) -> None:
+        # The first answer is chosen already: not now.
+        await self._terminal.keys(*["Down"] * bool(kept), "Enter")
+        await self._terminal.shows("^thinklsp: thinklsp ⋅ done")
+
+    async def save(self) -> None:
+        await self._helix.command("write-all!")
+
+    async def undo(self) -> None:
+        await self._helix.act("thinklsp: undo")
+
+    async def undo_here(self) -> None:
+        await self._terminal.keys("u")
 
 
 class _Helix:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.editors import neovim_chats, neovim_first_run, neovim_own, neovim_parts, neovim_review
+from tests.editors import neovim_bare, neovim_chats, neovim_first_run, neovim_own, neovim_parts, neovim_review
 from tests.editors.neovim_rpc import Neovim
 from tests.editors.neovim_seat import FIX, Seat
 from tests.editors.pages import ROOT, pasted
@@ -225,3 +225,6 @@ async def _without_the_plugin(trial: Trial, room: Path) -> None:
             wanted = comment + FIXED
         with trial.check(names[Step.EDIT]):
             await seat.text_is(wanted)
+    async with _opened(trial, room, "bare", snippet) as seat:
+        await _has_a_screen(seat)
+        await neovim_bare.question_rows(seat)

@@ -8,21 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.editors.neovim_seat import Seat
+from tests.editors.shop import ANSWER, CLOSED, DELETED, FILES, NEW, OPEN, PROMPT, Shop, hunks_of
 from tests.editors.trial import prompt_of
 
-# One file is open, one closed, one new and one deleted. Each hunk: file, number in the file, old and new text.
-OPEN, CLOSED, NEW, DELETED = "shop.py", "money.py", "tests/test_shop.py", "old.py"
-_BEFORE = {
-    OPEN: "PRICE = 1\n\n\ndef total(count):\n    return PRICE\n",
-    CLOSED: "RATE = 3\n\n\ndef tax(net):\n    return RATE\n",
-    DELETED: "LEGACY = True\n",
-}
-_NEW_TEXT = "def test_shop():\n    assert True\n"
-_HUNKS = {
-    (OPEN, 0): ("PRICE = 1\n", "PRICE = 2\n"), (OPEN, 1): ("return PRICE\n", "return PRICE * count\n"),
-    (CLOSED, 0): ("RATE = 3\n", "RATE = 4\n"), (CLOSED, 1): ("return RATE\n", "return RATE / 100\n"),
-}  # fmt: skip
-_ALL = frozenset({*_HUNKS, (NEW, 0), (DELETED, 0)})
+_ALL = hunks_of(*FILES)
 # What the model reads about a change that is not in the files.
 _NOTES = {
     (OPEN, 0): "shop.py (1 change, at line 1)", (OPEN, 1): "shop.py (1 change, at line 5)",
@@ -30,7 +19,6 @@ _NOTES = {
     (NEW, 0): "tests/test_shop.py (not created)", (DELETED, 0): "old.py (not deleted)",
 }  # fmt: skip
 _BOTH = {OPEN: "shop.py (2 changes, at line 1, 5)", CLOSED: "money.py (2 changes, at line 1, 5)"}
-_PROMPT, _ANSWER = "modernise the shop", "The shop is modern now."
 
 
 @dataclass(frozen=True)
@@ -119,13 +107,11 @@ async def _begin(seat: Seat) -> None:
     folder = seat.trial.workspace
     await seat.nvim.command("only!")
     await seat.nvim.lua("trial.forget(...)", [str(folder / name) for name in (OPEN, CLOSED, NEW, DELETED)])
-    for name, text in _BEFORE.items():
-        (folder / name).write_text(text)
-    (folder / NEW).unlink(missing_ok=True)
+    Shop(seat.trial).begin()
     await seat.nvim.command(f"edit! {OPEN}")
     await seat.until("vim.tbl_contains(trial.servers(), 'thinklsp')", "the server")
     await seat.nvim.command("messages clear")
-    await seat.nvim.command(f"Thinklsp chat {_PROMPT}")
+    await seat.nvim.command(f"Thinklsp chat {PROMPT}")
 
 
 async def _choose(seat: Seat, case: _Case) -> None:
@@ -153,35 +139,16 @@ def _asked_in(shown: str) -> list[tuple[str, int]]:
 
 async def _holds(seat: Seat, kept: frozenset[tuple[str, int]]) -> None:
     """The open file in its buffer, the others on disk."""
-    for name in (OPEN, CLOSED):
-        text = _BEFORE[name]
-        for (file, number), (old, new) in _HUNKS.items():
-            if file == name and (file, number) in kept:
-                text = text.replace(old, new)
-        if name == OPEN:
-            buffer = "vim.deep_equal(trial.text(vim.fn.bufnr((...))), select(2, ...))"
-            await seat.until(buffer, f"{name}: {text!r}", str(seat.trial.workspace / name), text)
-        else:
-            await _reads(seat, name, text)
-    await _reads(seat, NEW, _NEW_TEXT if (NEW, 0) in kept else None)
-    await _reads(seat, DELETED, None if (DELETED, 0) in kept else _BEFORE[DELETED])
-
-
-async def _reads(seat: Seat, name: str, text: str | None) -> None:
-    path = seat.trial.workspace / name
-    now: str | None = ""
-
-    def holds() -> bool:
-        nonlocal now
-        now = path.read_text() if path.exists() else None
-        return now == text
-
-    await seat.trial.until(holds, lambda: f"{name} on disk: {text!r}, not {now!r}")
+    buffer = "vim.deep_equal(trial.text(vim.fn.bufnr((...))), select(2, ...))"
+    shop = Shop(seat.trial)
+    text = shop.text_of(OPEN, kept)
+    await seat.until(buffer, f"{OPEN}: {text!r}", str(seat.trial.workspace / OPEN), text)
+    await shop.disk_holds(kept, (CLOSED, NEW, DELETED))
 
 
 async def _chat_ends(seat: Seat) -> None:
     await seat.idle()
-    await seat.until("trial.chat_text():find(..., 1, true)", "the answer in the chat", _ANSWER)
+    await seat.until("trial.chat_text():find(..., 1, true)", "the answer in the chat", ANSWER)
     await seat.until("#trial.shown(vim.fn.bufnr(...)) == 0", "the end of the virtual lines", OPEN)
 
 
@@ -189,7 +156,7 @@ async def _follow_up(seat: Seat, words: str) -> str:
     """The next prompt of the same chat, as the model reads it."""
     asked = len(seat.trial.requests)
     await seat.nvim.command("wincmd l")
-    await seat.until(f"trial.text():find('{_ANSWER}', 1, true)", "the chat at the side")
+    await seat.until(f"trial.text():find('{ANSWER}', 1, true)", "the chat at the side")
     await seat.nvim.type(f"Go{words}<Esc>")
     await seat.until("trial.text():find(..., 1, true) and vim.api.nvim_get_mode().mode == 'n'", "the words", words)
     await seat.nvim.command("Thinklsp send")

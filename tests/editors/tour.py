@@ -13,7 +13,7 @@ from tests.editors.vscode_driver import opened
 from tests.editors.workbench import IDLE, Workbench
 from tests.support.services import Service
 from thinklsp.cli.demo_script import PROJECT_FILES
-from thinklsp.simulator.scenario import load_scenario
+from thinklsp.offline.scenario import load_scenario
 
 SCENARIO = HERE / "tour.toml"
 ACTION, CHAT = "vscode-action", "vscode-chat"

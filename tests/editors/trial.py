@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from tests.editors.steps import Step
 from tests.editors.waiting import until
+from tests.stand_ins.journal import RecordedRequest
 from tests.support.canary import Canary
 from tests.support.outside import WATCHED
 from tests.support.services import Service
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import load_scenario
+from thinklsp.offline.scenario import load_scenario
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

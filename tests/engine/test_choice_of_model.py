@@ -12,17 +12,17 @@ import pytest
 
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
+from tests.stand_ins.http_server import Simulator
 from tests.support.other_hosts import SseServer, Step, answer, head
 from tests.support.services import WAYS
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
 from thinklsp.engine.user_choices import choose, describe_status
+from thinklsp.offline.scenario import parse_scenario
 from thinklsp.providers.catalogue import find_default_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import parse_scenario
 
 PLAIN = EditorSettings()
 KEYS = {

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from tests.settings.test_sources import NO_FILE
+from tests.stand_ins.anthropic.models import ANTHROPIC_MODELS
+from tests.stand_ins.anthropic.models import build_model_info as describe_claude
+from tests.stand_ins.google.models import build_model_info as describe_gemini
+from tests.stand_ins.http_server import Simulator
 from tests.support.other_hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import build_report
 from thinklsp.engine.service_check import PROBE_SECONDS
+from thinklsp.offline.scenario import load_scenario
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.model_info import find_contradictions
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.anthropic.models import ANTHROPIC_MODELS
-from thinklsp.simulator.anthropic.models import build_model_info as describe_claude
-from thinklsp.simulator.google.models import build_model_info as describe_gemini
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import load_scenario
 
 KEY = "sk-canary-0123456789-abcdefghijkl"
 KNOCK: list[Step] = answer(b"{}", 404)
@@ -287,7 +287,10 @@ ADDRESSES = [
     ("openai", "", "usually ends in `/v1`"),
     ("openai", "/v1", ""),
     ("anthropic", "/v1", "Remove `/v1` from the end"),
+    ("anthropic", "/gateway/v1/messages", "Remove `/v1/messages` from the end"),
     ("google", "/v1beta", "Remove `/v1beta` from the end"),
+    ("google", "/v1", "Remove `/v1` from the end"),
+    ("openai", "/v1/responses", "Remove `/responses` from the end"),
     ("google", "/gateway", ""),
 ]
 
@@ -299,6 +302,12 @@ async def test_a_base_url_with_a_likely_mistake(provider: str, path: str, words:
     assert found["canRun"]
     assert len(found["problems"]) == bool(words)
     assert words in "".join(found["problems"])
+
+
+async def test_a_base_url_with_the_version_path_is_told() -> None:
+    environment = SERVICES["anthropic"].environment("http://127.0.0.1:9", address="/v1")
+    found = await reported(environment, seconds=0.01)
+    assert "Remove `/v1` from the end" in found["problems"][0]
 
 
 async def report_on_silent_service() -> dict[str, Any]:

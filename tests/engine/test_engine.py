@@ -136,6 +136,19 @@ async def test_a_turn_that_fails_leaves_its_session_free_and_sendable(engine: En
     assert isinstance((await run(following))[-1], TurnFinished)
 
 
+async def test_the_sight_of_a_file_survives_a_switch_of_provider() -> None:
+    async with aclosing(Engine(NO_FILE | {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY})) as engine:
+        turn = await engine.start_turn(spec(), PLAIN, {})
+        play(turn, says(thinking(), tool("r", "read_file", {"path": A})))
+        await run(turn)
+        other = PLAIN.apply_configuration({"provider": "openai"})[0]
+        turn = await engine.start_turn(spec("Write it.", session_id="last"), other, {})
+        assert turn.config.model.provider == "openai"
+        play(turn, says(tool("w", "write_file", {"path": A, "content": "mine\n"})))
+        await run(turn)
+        assert [file.after for file in turn.overlay.build_edit_set().files] == ["mine\n"]
+
+
 def place(uri: str = A, first: int = 1) -> Reference:
     return Reference(uri, (first, first))
 

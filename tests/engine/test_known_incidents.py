@@ -18,15 +18,15 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, A, run, spec
 from tests.settings.test_sources import NO_FILE
+from tests.stand_ins.http_server import Simulator
+from tests.stand_ins.journal import RecordedRequest
 from tests.support.services import KEYS, WAYS, Way, sealed_in
 from tests.support.stored_sessions import NoVault
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE, STRIP_NOTICE
 from thinklsp.core.events import Notice, TurnFinished
 from thinklsp.engine import Engine
+from thinklsp.offline.scenario import parse_scenario
 from thinklsp.sessions.sqlite_store import SqliteStore
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import parse_scenario
 
 # Every prompt: two rounds of tools with thinking before each, and an answer.
 LOOPS = parse_scenario(

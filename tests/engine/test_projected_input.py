@@ -13,9 +13,9 @@ from tests.support.services import WAYS, Service
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.engine import ChatRequest, Engine, Reference
+from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.base import ModelRequest
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 _DOCUMENT = "untitled:a.py"

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.agent.test_remedies import GOOD, NO_BUDGET, NO_EFFORT, SCENARIO, form_and_effort, sent, turn_of
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
+from tests.stand_ins.http_server import Simulator
 from tests.support.other_hosts import SseServer
 from tests.support.scripted_model import run_to_end
 from tests.support.services import Service
@@ -18,7 +19,6 @@ from thinklsp.core.events import Notice
 from thinklsp.engine import Engine
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.http_server import Simulator
 
 
 def restarted(state: Path, **hosts: str) -> aclosing[Engine]:

@@ -19,7 +19,7 @@ from tests.support.epilogue import clock
 from tests.support.outside import Connect, Json, Outside, own_server, server_with
 from tests.support.services import WAYS, Service
 from tests.support.sizes import SEED, lots, tries
-from thinklsp.simulator.scenario import Scenario
+from thinklsp.offline.scenario import Scenario
 
 pytestmark = pytest.mark.timing
 _NO_LINGER = struct.pack("ii", 1, 0)

@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 from tests.gateways.litellm_proxy import CLAUDE, GEMINI, GPT, KEY, LiteLlm
+from tests.stand_ins.http_server import Simulator
+from tests.stand_ins.journal import RecordedRequest
 from tests.support.services import EVERYWHERE, Service, Way
 from thinklsp.agent.request_fallbacks import STRIP_NOTICE
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario, ScenarioStep, ToolPart, parse_scenario
+from thinklsp.offline.scenario import Scenario, ScenarioStep, ToolPart, parse_scenario
 
 # On most routes LiteLLM translates to chat completions, which have no field for the service's explanation.
 _FILTERED = {"refusal": "The provider's content filter stopped the answer."}

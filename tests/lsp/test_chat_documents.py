@@ -40,7 +40,7 @@ _lines = st.sampled_from(
         "## You", "## thinklsp", "\\## You", "\\\\## You  ", "## thinklsp\t", "## Yours", " ## You", "# You",
         "```", "````", "```python", "``` a`b", "```code``` inline", "~~~", "~~~~ x", "   ```", "    ```", "\t```",
         "words", "", "  ", "<!-- thinklsp session: other -->", "a\fb\u2028c", "\x0b\x85", "\u2028## You", "> - x",
-        "```\u2028", "## You\u2028",
+        "```\u2028", "## You\u2028", "- ```", "  ```", "10. ~~~ x", "    ~~~", "- - ```", "-\t```", "- ## You", "  - a",
     ]
 )  # fmt: skip
 _ends = st.sampled_from(["\n", "\r\n", "\r"])
@@ -283,6 +283,18 @@ PROMPTS: dict[str, tuple[str, str | None, str]] = {
     "in a fence": ("## You\na\n```\n## You\n```\nb", None, "a\n```\n## You\n```\nb"),
     "in a fence of waves": ("## You\na\n~~~\n```\n## You\n~~~\nb", None, "a\n~~~\n```\n## You\n~~~\nb"),
     "a longer fence": ("## You\n````\n```\n## You\n````", None, "````\n```\n## You\n````"),
+    "in a fence of a list item": ("## You\n- ```\n  a\n  ```\n## You\nb", None, "b"),
+    "behind a fence of a list item": (
+        "## You\n- ```\n  a\n  ```\n```\n## You\n```",
+        None,
+        "- ```\n  a\n  ```\n```\n## You\n```",
+    ),
+    "a numbered item": ("## You\n10. ~~~\n    a\n    ~~~\n## You\nb", None, "b"),
+    "an item of an item": ("## You\n- - ```\n    a\n    ```\n## You\nb", None, "b"),
+    "an item with a tab": ("## You\n-\t```\n\ta\n\t```\n## You\nb", None, "b"),
+    "an open fence of a list item": ("## You\n- ```\n  a\n\n## You\nb", None, "b"),
+    "a fence that ends with its item": ("## You\n- ```\ntext\n```\n## You\n```", None, "- ```\ntext\n```\n## You\n```"),
+    "code within an item is no fence": ("## You\n- ```x``` y\n```\n## You\n```", None, "- ```x``` y\n```\n## You\n```"),
     "code within a line is no fence": ("```x``` y\n## You\nc", None, "c"),
     "escaped": ("## You\n\\## You\n\\\\## thinklsp", None, "## You\n\\## thinklsp"),
     "indented is no heading": ("## You\na\n ## You\nb", None, "a\n ## You\nb"),

@@ -13,7 +13,7 @@ from lsprotocol.types import WorkspaceEdit
 from tests.support import in_process as typed
 from tests.support.in_process import in_process
 from thinklsp.agent.prompts import READ_ONLY_ACTIONS
-from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostic, structure_diagnostic
+from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, structure_diagnostics
 from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.edits.edit_offers import OfferedEdit, UndoableTurn
 from thinklsp.lsp.features import code_action
@@ -38,7 +38,7 @@ def problem(line: int = 0, message: str = "name 'x' is not defined") -> dict[str
 def situation(line: int = 0, *, selected: bool = False, **more: Any) -> OfferContext:
     where = typed.span(line, 0, line, 3 if selected else 0)
     document = typed.document(TEXT, uri=URI, version=4)
-    diagnostics = [structure_diagnostic(diagnostic) for diagnostic in more.pop("diagnostics", ())]
+    diagnostics = structure_diagnostics(more.pop("diagnostics", []))
     return OfferContext(document, where, diagnostics, **({"automatic": False, "is_chat": False} | more))
 
 
@@ -74,7 +74,7 @@ OFFERED: list[tuple[str, OfferContext, list[str]]] = [
     ("a question", situation(QUESTION), ["edit", "review"]),
     ("diagnostics", situation(PLAIN, diagnostics=[problem(), problem(6)]), ["fix", "fix", "edit", "review"]),
     ("a running turn", situation(PLAIN, running=["t1", "t2"]), ["stop", "stop", "edit", "review"]),
-    ("a held edit", situation(PLAIN, pending_edits=[HELD]), ["apply", "edit", "review"]),
+    ("a held edit", situation(PLAIN, pending_edits=[HELD]), ["apply", "discard", "edit", "review"]),
     ("text of a turn", situation(PLAIN, undoable_turn=WRITTEN), ["undo", "edit", "review"]),
     ("text of a turn, automatically", situation(PLAIN, undoable_turn=WRITTEN, automatic=True), []),
     ("a chat document", situation(DEFINITION, selected=True, is_chat=True), ["send"]),
@@ -82,7 +82,10 @@ OFFERED: list[tuple[str, OfferContext, list[str]]] = [
     (
         "everything",
         situation(DEFINITION, undoable_turn=WRITTEN, **BUSY),
-        ["fix", "stop", "apply", "undo", "edit", "complete", "document", "test", "simplify", "explain", "review"],
+        [
+            *("fix", "stop", "apply", "discard", "undo"),
+            *("edit", "complete", "document", "test", "simplify", "explain", "review"),
+        ],
     ),
     ("automatically", situation(DEFINITION, automatic=True, **BUSY), ["fix"]),
     ("automatically without diagnostics", situation(DEFINITION, selected=True, automatic=True), []),
@@ -112,6 +115,7 @@ DRESS: dict[str, tuple[str, str]] = {
     "review": ("refactor.rewrite.thinklsp.review", "thinklsp: review"),
     "send": ("refactor.rewrite.thinklsp.send", "thinklsp: send"),
     "apply": ("refactor.rewrite.thinklsp.apply", "thinklsp: apply"),
+    "discard": ("refactor.rewrite.thinklsp.discard", "thinklsp: discard: edit a.py"),
     "stop": ("refactor.rewrite.thinklsp.stop", "thinklsp: stop"),
     "undo": ("refactor.rewrite.thinklsp.undo", "thinklsp: undo “fix a.py”"),
 }
@@ -164,7 +168,7 @@ def test_a_message_in_markup_is_read_as_its_text() -> None:
     assert fix["title"] == "thinklsp: fix **x** is wrong"
     # The editor gets it back as it told it, and tells it so again when the action is run.
     assert fix["diagnostics"] == fix["command"]["arguments"][0]["diagnostics"] == [marked]
-    assert convert_diagnostic(structure_diagnostic(marked)).message == "**x**\nis wrong"
+    assert convert_diagnostics(structure_diagnostics([marked]))[0].message == "**x**\nis wrong"
 
 
 def test_comments_are_instructions() -> None:

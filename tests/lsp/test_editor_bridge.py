@@ -268,7 +268,10 @@ TOLD: dict[str, tuple[Json, tuple[DiagnosedDocument, ...]]] = {
             told(3, {"message": "no range"}, diagnostic(1, 3), diagnostic(1)),
             {"uri": B, "diagnostics": [{"range": at(-1, 0, 0, 0), "message": "no line"}]},
         ],
-        (seen(warning(2), unreadable_count=3), DiagnosedDocument(B, (), unreadable_count=1)),
+        (
+            seen(warning(2, ""), warning(2), unreadable_count=2),
+            DiagnosedDocument(B, (EditorDiagnostic(1, "error", "no line"),)),
+        ),
     ),
     "documents that nobody can read, and another": (
         [None, {"uri": 3, "diagnostics": []}, told(), {"uri": B}], (seen(),),

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
+from lsprotocol.converters import get_converter
 from lsprotocol.types import ExecuteCommandParams
 
 from tests.lsp.bodies import places
 from tests.support.in_process import as_json
 from tests.support.sizes import examples
 from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics
 from thinklsp.lsp.editor.arguments import ChatArguments, ChoiceArguments, TurnArguments, parse_arguments
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.transport.connection import create_server
@@ -59,6 +61,12 @@ GOOD: dict[str, list[Any]] = {
     "window/workDoneProgress/cancel": [{"token": 3}, {"token": "t"}],
     "$/cancelRequest": [{"id": 3}, {"id": "3"}],
 }
+INITIALIZE = {
+    "processId": 1, "rootUri": "file:///ws", "rootPath": "/ws", "workspaceFolders": [FOLDER],
+    "clientInfo": {"name": "x"}, "capabilities": {"general": {"positionEncodings": ["utf-8"]}},
+    "initializationOptions": {"effort": "low"},
+}  # fmt: skip
+STRICT = get_converter()
 CASES = [(method, params) for method, several in GOOD.items() for params in several]
 
 
@@ -93,8 +101,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("textDocument/hover", {"textDocument": DOCUMENT, "position": {"line": -1, "character": 0}}),
     ("textDocument/hover", {"textDocument": DOCUMENT, "position": {"line": 0, "character": 2**31}}),
     ("textDocument/hover", {"textDocument": DOCUMENT}),
-    ("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE}),
-    ("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE, "context": {"diagnostics": [{}]}}),
+    ("textDocument/codeAction", {"textDocument": DOCUMENT, "context": {"diagnostics": []}}),
+    ("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE | {"end": {"line": None, "character": 0}}}),
+    ("textDocument/codeAction", {"textDocument": {"uri": None}, "range": RANGE, "context": {"diagnostics": []}}),
+    ("textDocument/didOpen", {"textDocument": DOCUMENT | {"languageId": "python", "version": 1, "text": None}}),
 ]
 
 
@@ -102,6 +112,35 @@ REFUSED: list[tuple[str, Any]] = [
 def test_params_that_do_not_fit_are_refused(method: str, params: Any) -> None:
     with pytest.raises(InvalidParams):
         structured(method, params)
+
+
+COMPLETION = {"textDocument": DOCUMENT, "position": PLACE}
+INVOKED = COMPLETION | {"context": {"triggerKind": 1}}
+# What the client passes on, or says of itself, and what is read of that.
+READ: list[tuple[str, Any, Any]] = [
+    ("textDocument/completion", COMPLETION | {"context": {"triggerKind": 0, "triggerCharacter": 3}}, INVOKED),
+    ("textDocument/completion", COMPLETION | {"context": []}, INVOKED),
+    ("textDocument/completion", COMPLETION | {"context": None}, COMPLETION),
+    (
+        "workspace/didChangeWorkspaceFolders",
+        {"event": {"added": [{"uri": "file:///ws", "name": None}, None, {"name": "x"}], "removed": {}}},
+        {"event": {"added": [{"uri": "file:///ws", "name": ""}], "removed": []}},
+    ),
+    ("workspace/didChangeConfiguration", {}, {"settings": None}),
+    ("workspace/didChangeConfiguration", [], {"settings": None}),
+    ("initialized", [], {}),
+    ("initialized", None, {}),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "read"), READ)
+def test_members_that_do_not_fit_are_dropped(method: str, params: Any, read: Any) -> None:
+    assert as_json(structured(method, params)) == read
+
+
+def test_an_odd_reason_is_dropped_from_an_answer() -> None:
+    answer = {"applied": False, "failureReason": {"x": 1}, "failedChange": -1}
+    assert as_json(load_converter().structure(answer, types.ApplyWorkspaceEditResult)) == {"applied": False}
 
 
 def test_the_text_no_is_not_a_yes() -> None:
@@ -120,18 +159,38 @@ anything = st.recursive(
 @settings(max_examples=examples(300), deadline=None)
 def test_other_params_fit_or_are_refused(case: tuple[str, Any], data: st.DataObject) -> None:
     method, params = case
-    params = copy.deepcopy(params)
     for _ in range(data.draw(st.integers(1, 2))):
-        *path, last = data.draw(st.sampled_from([place for place in places(params) if place]))
-        inner = params
-        for step in path:
-            inner = inner[step]
-        inner[last] = data.draw(anything)
+        params = mutated(params, data)
     try:
         found = structured(method, params)
     except InvalidParams:
         return
     assert type(found).__module__ == "lsprotocol.types"
+
+
+@given(anything, st.data())
+@settings(max_examples=examples(300), deadline=None)
+def test_no_context_and_no_initialize_is_refused(made: Any, data: st.DataObject) -> None:
+    """Whatever stands in place of any member, the request is read, and so is what goes back to the client."""
+    context = data.draw(st.sampled_from([made, {"diagnostics": made}, {"diagnostics": [made], "only": made}]))
+    context = data.draw(
+        st.sampled_from([context, mutated({"diagnostics": [DIAGNOSTIC], "only": ["x"], "triggerKind": 1}, data)])
+    )
+    read = structured("textDocument/codeAction", {"textDocument": DOCUMENT, "range": RANGE, "context": context}).context
+    back = as_json(read)
+    assert as_json(STRICT.structure(back, types.CodeActionContext)) == back
+    convert_diagnostics(read.diagnostics)
+    assert isinstance(structured("initialize", mutated(INITIALIZE, data)), types.InitializeParams)
+
+
+def mutated(params: Any, data: st.DataObject) -> Any:
+    params = copy.deepcopy(params)
+    *path, last = data.draw(st.sampled_from([place for place in places(params) if place]))
+    inner = params
+    for step in path:
+        inner = inner[step]
+    inner[last] = data.draw(anything)
+    return params
 
 
 def called(arguments: list[Any]) -> ExecuteCommandParams:

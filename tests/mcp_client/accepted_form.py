@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
+from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.dialects import SIDES, Place, place, refusal, request_of
 from thinklsp.core.messages import ToolSpec
-from thinklsp.simulator.dialect import ReceivedRequest, WholeReply
 
 KEYS = {
     "string": {"enum", "minLength", "maxLength", "default"},

@@ -13,10 +13,11 @@ import pytest
 
 from tests.settings.test_sources import SECRET, user
 from thinklsp.acp.params import NewSessionParams, parse_params
+from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import SettingsError
 from thinklsp.mcp_client.approvals import Approvals, is_approved, is_changed
 from thinklsp.mcp_client.client_servers import ClientServer, offer_client_servers
-from thinklsp.mcp_client.consent import NONE_OF_THEM, NOT_NOW, USE, ServerConsent
+from thinklsp.mcp_client.consent import NONE_OF_THEM, USE, ServerConsent
 from thinklsp.mcp_client.offered_server import OfferedServer, compute_digest
 from thinklsp.mcp_client.server_config import ServerConfig
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.mcp_servers.conftest import SECRET, SERVERS, Connect
+from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.dialects import SIDES, place, refusal, request_of
 from thinklsp.core.errors import McpFailed
 from thinklsp.core.messages import ToolSpec
@@ -24,7 +25,6 @@ from thinklsp.mcp_client.call_result import CallResult, ResultImage, ResultLink,
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.pins import Pins
 from thinklsp.mcp_client.tool_schemas import UsableTool, select_tools
-from thinklsp.simulator.dialect import ReceivedRequest, WholeReply
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ERAS = {"time": MODERN, "git": MODERN, "fetch": MODERN, "everything": LEGACY, "filesystem": LEGACY, "memory": LEGACY}

@@ -16,6 +16,7 @@ from thinklsp.core.errors import (
     RateLimited,
 )
 from thinklsp.providers.failures import CompactionRefused, EffortRefused, ThinkingFormRefused, ThinkingRejected
+from thinklsp.providers.output_room import OutputTooLong
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Row:
 
 SENTENCES: Mapping[type[ProviderError], str] = {
     ContextWindowExceeded: "compact",
+    OutputTooLong: "lower `maxTokens`, or compact",
     ThinkingRejected: "earlier thinking",
     ThinkingFormRefused: "thinking.mode",
     EffortRefused: "change `effort`",
@@ -89,8 +91,9 @@ ANTHROPIC = [
         ContextWindowExceeded,
         anthropic("prompt is too long: 1 > 0"),
         anthropic("PROMPT IS TOO LONG"),
-        anthropic("input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000"),
+        anthropic("input length and `max_tokens` exceed context limit: 210000 + 32000 > 200000"),
     ),
+    *refused(OutputTooLong, anthropic("input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000")),
     Row(400, anthropic("Your credit balance is too low"), BadRequest, "add credit"),
     Row(400, anthropic("You have reached your specified API usage limits. Wait."), RateLimited, "spend limit"),
     *refused(

@@ -31,6 +31,9 @@ def test_rows_make_sense(provider: str, model_id: str) -> None:
         assert model.adaptive or model.manual
     if model.output_cap is not None and model.context_window is not None:
         assert 0 < model.output_cap < model.context_window
+    if model.input_limit is not None:
+        assert model.context_window is not None
+        assert 0 < model.input_limit < model.context_window
     assert model.manual or model.interleaved == "always"
     assert not model.budget_steers or (model.adaptive and model.manual and not model.efforts and model.budget_most)
     assert "minimal" not in model.efforts or model.off is None
@@ -82,6 +85,29 @@ VERSIONS = [
     ("anthropic", "claude-haiku-4-5-20251001", "claude-haiku-4-5"),
     ("anthropic", "claude-opus-5-5-20301231", "claude-opus-5-5"),
     ("anthropic", "claude-opus-5-5-latest", "claude-opus-5-5"),
+    ("anthropic", "claude-opus-4-5@20251101", "claude-opus-4-5"),
+    ("anthropic", "claude-opus-latest", "claude-opus-5-5"),
+    ("anthropic", "claude-sonnet-latest", "claude-sonnet-5-5"),
+    ("anthropic", "claude-haiku-latest", "claude-haiku-5-5"),
+    ("anthropic", "claude-fable-latest", "claude-fable-5-2"),
+    ("anthropic", "claude-mythos-latest", "claude-mythos-5-2"),
+    ("openai", "gpt-sol-latest", "gpt-6.2-sol"),
+    ("openai", "gpt-astra-latest", "gpt-6.2-astra"),
+    ("openai", "gpt-terra-latest", "gpt-6.1-terra"),
+    ("openai", "gpt-luna-latest", "gpt-6-luna"),
+    ("openai", "gpt-mini-latest", "gpt-5.4-mini"),
+    ("openai", "gpt-latest", "gpt-5.6-sol"),
+    ("openai", "gpt-6-cyber-2026-11-01", "gpt-6-cyber"),
+    ("openai", "gpt-chat-latest", "chat-latest"),
+    ("openai", "gpt-5.1-mini", "gpt-5.1-codex-mini"),
+    ("openai", "gpt-daybreak-red-latest", "gpt-5.6-cyber"),
+    ("openai", "gpt-daybreak-blue-latest", "gpt-5.6-sol"),
+    ("openai", "gpt-rosalind-discovery", "gpt-rosalind-research"),
+    ("google", "gemini-2.5-pro-preview-06-05", "gemini-2.5-pro"),
+    ("google", "gemini-3.1-flash-lite-preview", "gemini-3.1-flash-lite"),
+    ("openai-compatible", "deepseek-v4-pro-0813", "deepseek-v4-pro"),
+    ("openai-compatible", "deepseek-flash-latest", "deepseek-flash"),
+    ("openai-compatible", "deepseek-pro-latest", "deepseek-v4-pro"),
     ("openai", "gpt-5.2-2025-12-11", "gpt-5.2"),
     ("openai", "gpt-5.2-pro-2025-12-11", "gpt-5.2-pro"),
     ("openai", "gpt-5.6", "gpt-5.6-sol"),
@@ -102,7 +128,10 @@ def test_versions_lead_to_their_model_and_keep_their_id(provider: str, asked: st
     assert find_model(provider, asked).known
 
 
-@pytest.mark.parametrize("model_id", ["claude-opus-9", "qwen3:8b", "", "claude-opus-5-5-fast", "models/claude-opus-5"])
+@pytest.mark.parametrize(
+    "model_id",
+    ["claude-opus-9", "qwen3:8b", "", "claude-opus-5-5-fast", "models/claude-opus-5", "claude-3-opus-latest"],
+)
 def test_unknown_ids_get_the_safest_modern_form(model_id: str) -> None:
     model = find_model("anthropic", model_id)
     assert (model.id, model.known, model.adaptive, model.manual, model.off) == (model_id, False, True, False, None)
@@ -136,6 +165,14 @@ def test_defaults_and_other_providers() -> None:
 
 def overlaid(model_id: str, provider: str = "openai-compatible", **own: Any) -> ModelInfo:
     return Catalogue({provider: {model_id: own}}).find_model(provider, model_id)
+
+
+def test_the_longest_prompt() -> None:
+    table = {"gpt-5": 272_000, "gpt-6.1-sol": 922_000, "o3": 200_000, "next-9": None}
+    assert {name: find_model("openai", name).input_window for name in table} == table
+    assert overlaid("gpt-5", "openai", context_window=100_000).input_window == 100_000
+    assert overlaid("gpt-5", "openai", input_limit="").input_window == 400_000
+    assert overlaid("mine", input_limit=5_000).input_window == 5_000
 
 
 def test_a_users_entry_overrides_the_row_of_its_model() -> None:

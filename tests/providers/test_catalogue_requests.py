@@ -15,6 +15,9 @@ from typing import Any, get_args
 
 import pytest
 
+from tests.stand_ins.anthropic.models import ANTHROPIC_MODELS as ANTHROPIC
+from tests.stand_ins.google.models import GOOGLE_MODELS as GOOGLE
+from tests.stand_ins.openai.models import OPENAI_MODELS as OPENAI
 from tests.support.dialects import SERVERS, Answer, Place, ask, place, play
 from thinklsp.agent.request_fallbacks import RequestFallbacks
 from thinklsp.core.choices import EffortSetting, PlannedThinkingMode, SummaryLength, ThinkingDisplay
@@ -28,9 +31,6 @@ from thinklsp.providers.model_info import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.settings.model import Provider, Settings, build_settings
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.anthropic.models import ANTHROPIC_MODELS as ANTHROPIC
-from thinklsp.simulator.google.models import GOOGLE_MODELS as GOOGLE
-from thinklsp.simulator.openai.models import OPENAI_MODELS as OPENAI
 from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 MODES = get_args(PlannedThinkingMode)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.dialects import (
     CALLS,
     ODD,
@@ -51,7 +52,6 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
-from thinklsp.simulator.dialect import ReceivedRequest, WholeReply
 
 
 @pytest.fixture(params=SIDES)

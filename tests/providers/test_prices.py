@@ -27,21 +27,31 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("claude-sonnet-4-5", "long"): "the window of a million that these prices are for has been taken away",
     ("gpt-5.2-chat-latest", "window"): "the package keeps it with gpt-5.2; its own page says 128,000",
     ("gpt-5.1-chat-latest", "window"): "the package keeps it with gpt-5.1; its own page says 128,000",
+    **{
+        (model, "window"): "the package has no window for it"
+        for model in ("gpt-6-cyber", "gpt-6-rosalind", "gpt-5.6-cyber", "chat-latest")
+    },
+    **{(model, "window"): "the package has it rounded; LiteLLM has 1,050,000" for model in ("gpt-5.5", "gpt-5.5-pro")},
+    **{
+        (model, "window"): "the package has it rounded; OpenAI's page says 1,047,576"
+        for model in ("gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano")
+    },
     ("gemini-2.5-flash-image", "window"): "our sources differ, and it is not made for text",
     **{
         (model, "window"): OWN_WINDOW
         for model in list_models("google")
         if model not in ("gemini-2.5-flash", "gemini-2.5-flash-image", "gemini-4-argon")
-        and model not in ("gemini-4-hydrogen", "gemini-4-carbon")
+        and model not in ("gemini-4-hydrogen", "gemini-4-carbon", "gemini-4-neon")
     },
 }
 # Rows that the package does not have, and what is known of their prices.
 ABSENT = {
-    "claude-mythos-preview": "no price was published",
+    "claude-mythos-preview": "left out there; the price is from LiteLLM's table",
     "claude-mythos-5": "left out there, being for few; it is the same model as Fable 5 at its price",
     "claude-mythos-5-1": "left out there, being for few; it is the same model as Fable 5.1 at its price",
     "gpt-6.2-astra": "too new; its price for cached input could not be read",
     "gpt-6.2-sol": "too new; the price is from OpenAI's page of the model",
+    "gemini-4-neon": "too new; only its id could be read",
     "gemini-4-hydrogen": "too new; the price is from Google's list",
     "gemini-4-carbon": "too new; the price is from Google's list, Argon's that is",
 }
@@ -129,4 +139,9 @@ def test_the_comparison_can_see_a_difference() -> None:
     day = find_price_date("openai")
     assert differences("openai", "gpt-6.1-sol", found, day) == {"cache_read_mtok", "long"}
     assert differences("openai", "gpt-6.2-astra", found, day) == {"price"}
-    assert differences("openai", "gpt-5.5", found, day) >= {"window", "input_mtok", "output_mtok", "cache_write_mtok"}
+    assert differences("openai", "gpt-5.4-mini", found, day) >= {
+        "window",
+        "input_mtok",
+        "output_mtok",
+        "cache_write_mtok",
+    }

@@ -119,7 +119,9 @@ def check_chat_round_trip(case: str, message: AssistantMessage, blocks: list[Jso
     came = {key: value for block in blocks for key, value in block.items() if key in REASONING}
     assert {key: sent[key] for key in REASONING if key in sent} == came
     calls = [block for block in blocks if "function" in block]
-    assert sent["content"] == (wanted.get("text") or (None if calls else "(no text)"))
+    content = wanted.get("text") or (None if calls else "(no text)")
+    parts = [part for block in blocks if isinstance(block.get("content"), list) for part in block["content"]]
+    assert sent["content"] == ([*parts, {"type": "text", "text": content}] if parts else content)
     for one, block, value in zip(sent.get("tool_calls", ()), calls, wanted.get("inputs", ()), strict=True):
         assert one["id"] == block["id"] or not block["id"]
         assert one["function"]["name"] == block["function"]["name"]

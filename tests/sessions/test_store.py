@@ -14,7 +14,9 @@ from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import RESULTS, USAGE, NoVault, answer, full_session, one_turn
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import AssistantMessage, Message, ToolResultBlock, ToolUseBlock, UserMessage
+from thinklsp.core.file_sight import FileSight
+from thinklsp.core.messages import AssistantMessage, Message, TextBlock, ToolResultBlock, ToolUseBlock, UserMessage
+from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session
@@ -194,6 +196,35 @@ async def test_a_compaction_keeps_what_it_replaces_and_can_be_undone(store: Sess
     assert await store.get(session.id, "w") == again
     more = await store.update(session.id, lambda now: one_turn(10, now))
     assert more.conversation[:20] == again.conversation
+
+
+SIGHT = (FileSight("file:///a.py", "d1", is_whole=True), FileSight("file:///b.py", None, is_whole=True, is_own=True))
+
+
+def summarized(session: Session) -> Session:
+    return session.replace_conversation((UserMessage((TextBlock("Summary.", sight=SIGHT),)),))
+
+
+async def test_sight_of_files_is_kept_by_every_way_of_a_session(store: SessionStore) -> None:
+    session = await store.create("w")
+
+    def see(now: Session) -> Session:
+        call = AssistantMessage((ToolUseBlock("c", "t", {}),), "tool_use")
+        results = UserMessage((ToolResultBlock("c", "result", sight=SIGHT[1:]),))
+        return (
+            now.add_user_message("x", sight=SIGHT[:1]).add_step(call, results, USAGE).add_step(answer("y"), None, USAGE)
+        )
+
+    await store.update(session.id, see)
+    fork = await store.fork(session.id, "w", 1)
+    _, archive_id = await store.compact(fork.id, summarized, "Made by hand.")
+    found = [
+        await store.get(session.id, "w"),
+        await store.get(fork.id, "w"),
+        await store.restore_archive(fork.id, archive_id, same),
+        await store.read_transcript(session.id, "w"),
+    ]
+    assert [collect_sight(each.conversation).files for each in found] == [SIGHT] * 4
 
 
 @pytest.mark.parametrize("names", [["2", "1"], ["1"]], ids=["one after the other", "both at once"])

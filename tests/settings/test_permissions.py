@@ -72,6 +72,51 @@ def test_what_the_user_wrote_stays(kept: PermissionsFile) -> None:
     assert [(each.folder, each.digest) for each in remembered.trusted] == [("/home/me", "1"), ("/home/you", "2")]
 
 
+def describe_comments(text: str) -> dict[str, str]:
+    """Return the line that each comment describes: its own line, or the next line with a key or a table."""
+    described: dict[str, str] = {}
+    waiting: list[str] = []
+    for line in text.splitlines():
+        code, _, comment = (part.strip() for part in line.partition("#"))
+        if code or not comment:
+            described |= dict.fromkeys([*waiting, comment] if code else waiting, code.partition("=")[0])
+            waiting.clear()
+        else:
+            waiting.append(comment)
+    described |= dict.fromkeys(waiting, "")
+    return {comment: line for comment, line in described.items() if comment}
+
+
+LAYOUTS = {
+    "as documented": OWN,
+    "without blank lines": OWN.replace("\n\n", "\n"),
+    "no rules yet": "[commands]\n# at home\n[[trusted]]\nfolder = '/home/me'\ndigest = '0'\n# the end\n",
+    "other order": (
+        "[[mcp]]\nserver = 'time'\ntool = 'now'\npin = '0'\n\n"
+        "# at home\n[[trusted]]\nfolder = '/home/me'\ndigest = '0'\n# mine\n[commands]\ndeny = []\n# exact = []\n"
+    ),
+    "comments at the end": "[commands]\nallow = []\n\n# none yet\n",
+    "only a comment": "# none yet\n",
+    "inline": "commands = {deny = []} # mine\ntrusted = [] # none\n# the tools\nmcp = []\n",
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_comment_stays_with_the_line_that_it_describes(kept: PermissionsFile, name: str) -> None:
+    Path(kept.path).write_text(LAYOUTS[name])
+    expected = describe_comments(LAYOUTS[name])
+    for change in (
+        lambda: kept.allow_exactly(["make"]),
+        lambda: kept.allow(["go"]),
+        lambda: kept.add_trusted_folder("/home/you", "1"),
+        lambda: kept.allow_mcp_tool("time", "then", "2"),
+        lambda: kept.allow_mcp_tool("time", "when", "2"),
+    ):
+        change()
+        described = describe_comments(Path(kept.path).read_text())
+        assert {comment: described.get(comment) for comment in expected} == expected, Path(kept.path).read_text()
+
+
 def test_a_link_stays_one(kept: PermissionsFile, tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     os.symlink("dotfiles/mine.toml", kept.path)

@@ -14,7 +14,7 @@ from tests.support.canary import Canary, Leak, is_store
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Connect
 from tests.support.services import KEYS, Service, Way
-from thinklsp.simulator.scenario import Scenario
+from thinklsp.offline.scenario import Scenario
 
 Json = Any
 PLANTED = "sk-live-canary-Qw7eRt2yUi9oPa4sDf6gHj1kLz8xCv3b"

@@ -33,9 +33,6 @@ class PartialCase(Case):
         super().__post_init__()
         self.kind = self.chance.choice(KINDS)
         self.is_open = self.kind == "change" and self.chance.random() < 0.5
-        if self.kind == "delete":
-            # The model cannot delete a file that it cannot see exactly.
-            self.base = "".join(char for char in self.base if char in "\r\n" or " " <= char <= "~")
         if not self.is_open:
             self.base, self.ours = self.base.removeprefix(BOM), self.ours.removeprefix(BOM)
         self.now = self.part = None if self.kind == "create" else self.base

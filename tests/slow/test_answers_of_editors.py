@@ -199,6 +199,16 @@ async def test_a_file_that_the_user_types_in_is_not_saved(begin: Begin) -> None:
     assert client.calls("thinklsp/editor/save") == []
 
 
+async def test_apply_names_files_that_are_not_saved(begin: Begin) -> None:
+    edit = tool("edit_file", path="a.py", old_text="1", new_text="2")
+    script = answer(edit), answer(Text("cut"), stop_reason="max_tokens")
+    outside = await begin(*script, files={"a.py": ONE}, announce=announcing("hover"))
+    leave_unsaved(outside.client)
+    await outside.turn("thinklsp.chat", {"prompt": "Make it two."})
+    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
+    await outside.until_told("Changed but not saved: a.py. Save all files to keep the change.")
+
+
 async def test_cancel_while_the_editor_saves(begin: Begin) -> None:
     """The edit is applied by then, and the server stops waiting for the editor."""
     outside = await begin_edit(begin, "a")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.stand_ins.http_server import Simulator
 from tests.support.outside import MODEL, ROOT, Outside, start, statuses
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import Scenario
+from thinklsp.offline.scenario import Scenario
 
 MARK = "  # looked at by a scripted turn"
 UNSAVED = "# 🙂 typed, not saved\n"

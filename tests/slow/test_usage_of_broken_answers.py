@@ -11,8 +11,8 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.services import WAYS, Service
 from thinklsp.core.usage import Usage
+from thinklsp.offline.scenario import parse_scenario
 from thinklsp.providers.catalogue import find_model
-from thinklsp.simulator.scenario import parse_scenario
 
 INPUT = 1_000
 # The service ends each answer with these figures. Anthropic first reports the input and an output of 2.

@@ -12,6 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.stand_ins.anthropic.service import AnthropicDialect
+from tests.stand_ins.chat.service import ChatDialect
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
+from tests.stand_ins.google.service import GoogleDialect
+from tests.stand_ins.openai.service import OpenAiDialect
 from tests.support.samples import read_stream
 from thinklsp.agent.request_fallbacks import RequestFallbacks
 from thinklsp.core.errors import ProviderError
@@ -19,18 +24,13 @@ from thinklsp.core.messages import AssistantMessage, Conversation, ToolResultBlo
 from thinklsp.core.stream_events import MessageFinished, StreamEvent
 from thinklsp.core.usage import Usage
 from thinklsp.engine.connections import apply_server_capabilities, build_endpoint, select_adapter
+from thinklsp.offline.scenario import Scenario
+from thinklsp.offline.script import Script
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.model_info import ModelInfo
 from thinklsp.settings.access import Access
 from thinklsp.settings.model import Provider
-from thinklsp.simulator.anthropic.service import AnthropicDialect
-from thinklsp.simulator.chat.service import ChatDialect
-from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
-from thinklsp.simulator.google.service import GoogleDialect
-from thinklsp.simulator.openai.service import OpenAiDialect
-from thinklsp.simulator.scenario import Scenario
-from thinklsp.simulator.script import Script
 from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 PROVIDERS: Mapping[Provider, tuple[str, Callable[[Script], Dialect]]] = {

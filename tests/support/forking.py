@@ -286,19 +286,7 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     from thinklsp.core.import_context import reduce_gc
 
     with reduce_gc():
-        import thinklsp.acp.acp_stdio
-        import thinklsp.acp.host
-        import thinklsp.cli.ask
-        import thinklsp.cli.logs
-        import thinklsp.cli.main
-        import thinklsp.cli.serve_acp
-        import thinklsp.cli.serve_stdio
-        import thinklsp.cli.sessions
-        import thinklsp.lsp.commands
-        import thinklsp.lsp.transport.stdio
-        import thinklsp.lsp.transport.tcp
-        import thinklsp.lsp.transport.websocket
-        import thinklsp.simulator.http_server  # noqa: F401 - loaded for those that are forked
+        import tests.stand_ins.http_server  # noqa: F401 - loaded for those that are forked
         from thinklsp.engine.user_config import warm_up
         from thinklsp.lsp.protocol.converter import load_converter
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.support.outside import Outside, statuses
 from tests.support.signing_script import Text, Tool, answer, tool
+from thinklsp.workspace.merge import Conflict, merge
 
 ENDS = {"lf": ("\n",), "crlf": ("\r\n",), "mixed": ("\n", "\r\n")}
 # Words that positions go wrong at; the last ones end a line for some programs, and for LSP they do not.
@@ -73,6 +74,15 @@ def git_merged(place: Path, base: str, ours: str, theirs: str) -> str | None:
     done = subprocess.run(argv, cwd=place, capture_output=True, check=False)
     assert done.returncode < 128, done.stderr
     return done.stdout.decode() if done.returncode == 0 else None
+
+
+def compare_with_git(place: Path, base: str, ours: str, theirs: str) -> str:
+    """Compare the product's merge with Git's, and return how they agree. A conflict for Git's text loses nothing."""
+    result, expected = merge(base, ours, theirs), git_merged(place, base, ours, theirs)
+    if isinstance(result, Conflict):
+        return "same conflict" if expected is None else "needless conflict"
+    assert result.text == expected, (base, ours, theirs)
+    return "same text"
 
 
 @dataclass

@@ -17,8 +17,8 @@ from thinklsp.agent.context_meter import measure_messages
 from thinklsp.core.events import ContextCompacted, TurnEvent
 from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock
 from thinklsp.engine import ChatRequest, Engine
+from thinklsp.offline.scenario import Scenario
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.scenario import Scenario
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 GOAL = "Rewrite “parse” so that 1 < 2 & nothing else changes."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from tests.stand_ins.openai.service import OpenAiDialect
 from tests.support.simulator_talk import REST_OF_LOOP, DialectTalk, OneDialect
-from thinklsp.simulator.openai.service import OpenAiDialect
 
 MODEL = "gpt-6-sol"
 BOUND = "gpt-6.2-sol"

@@ -7,11 +7,11 @@ import json
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from thinklsp.simulator.anthropic.service import AnthropicDialect
-from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import Scenario, parse_scenario
-from thinklsp.simulator.script import Script
+from tests.stand_ins.anthropic.service import AnthropicDialect
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
+from tests.stand_ins.http_server import Simulator
+from thinklsp.offline.scenario import Scenario, parse_scenario
+from thinklsp.offline.script import Script
 
 HEADERS = {"x-api-key": "sk-test", "anthropic-version": "2023-06-01", "content-type": "application/json"}
 TOOLS = [

@@ -47,14 +47,18 @@ async def test_overlapping_occurrences_are_not_one(bench):
 HINTS = {
     "    return 1": "Line 2 differs from it only in whitespace",
     "def f():\n  return 1\n": "Lines 1-2 differ from it only in whitespace",
-    "return  2 + 2": "The nearest line is 4: return 2 + 3",
+    "\n    return 1\n": "Line 2 differs from it only in whitespace",
+    "\n \ndef f():\n\n\treturn 1\n\n": "Lines 1-2 differ from it only in whitespace",
+    "return 1\ndef g():\n\treturn 2 + 3\n\n": "Lines 2-6 differ from it only in whitespace",
+    "\n \n": "Lines 3-4 differ from it only in whitespace",
+    "return  2 + 2": "The nearest line is 6: return 2 + 3",
     "nothing like this anywhere": "No line resembles its first line",
 }
 
 
 @pytest.mark.parametrize("old", HINTS)
 async def test_what_is_not_there_gets_a_hint(bench, old):
-    bench.start({"f": "def f():\n\treturn 1\ndef g():\n\treturn 2 + 3\n"})
+    bench.start({"f": "def f():\n\treturn 1\n\n\ndef g():\n\treturn 2 + 3\n"})
     assert HINTS[old] in await bench.fails("edit_file", path="f", old_text=old, new_text="x")
     assert not bench.overlay.build_edit_set()
 

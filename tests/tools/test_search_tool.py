@@ -87,6 +87,50 @@ async def test_it_finds_what_python_finds(search, disk, opened, written, deleted
         assert hits(found) == expected(texts, pattern)
 
 
+IGNORED = {
+    "*.{log,tmp}": ["a.log", "a.tmp", "a.{log,tmp}"], "*.log\t": ["a.log", "a.log\t"], "a[[:digit:]]": ["a1", "ab"],
+    "?.txt": ["é.txt", "e.txt"], "[é].txt": ["é.txt", "e.txt"], "[!a].txt": ["é.txt", "a.txt", "b.txt"],
+    "a\\b": ["ab", "a\\b"], "\\!a": ["!a", "a"], "a**b": ["ab", "a-b"], "d/**": ["d/x"], "[a-c].py": ["a.py", "d.py"],
+    "*": ["a"], "*\n!d/\n!*.py": ["d/a.py", "a.txt"], "a[": ["a[", "a"], "*.log  ": ["a.log", "a.log  "],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rules", IGNORED)
+@pytest.mark.parametrize("folder", ["", "sub/"])
+async def test_it_searches_the_files_that_are_listed(search, rules, folder):
+    files = {folder + name: "needle\n" for name in IGNORED[rules]}
+    search.start({f"{folder}.gitignore": rules + "\n", "d/kept.py": "needle\n", "nul.bin": b"needle\0\n", **files})
+    listed = set((await search.ok("list_files")).split("\n"))
+    found = await search.ok("search_text", pattern="needle")
+    assert {path for path in hits(found) if path} == listed - {f"{folder}.gitignore", "nul.bin", "No files."}
+
+
+ignore_lines = st.text(st.sampled_from("ab./*?![]{},\\-^ \té#"), min_size=1, max_size=6)
+odd_names = st.text(st.sampled_from("ab.é*?![{,}-# "), max_size=4).map("a".__add__)
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rules=st.lists(ignore_lines, min_size=1, max_size=3), deeper=st.lists(ignore_lines, max_size=1),
+    names=st.lists(st.lists(odd_names, min_size=1, max_size=2).map("/".join), min_size=1, max_size=6),
+)  # fmt: skip
+async def test_it_searches_the_files_that_are_listed_whatever_the_rules(search, rules, deeper, names):
+    for old in sorted(search.path.rglob("*"), reverse=True):
+        old.rmdir() if old.is_dir() else old.unlink()
+    (search.path / ".gitignore").write_text("\n".join(rules))
+    for name in names:
+        path = search.path / name
+        if not any(each.is_file() for each in path.parents) and not path.is_dir():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("needle\n")
+            if deeper and path.parent != search.path:
+                (path.parent / ".gitignore").write_text(deeper[0])
+    search.start({}, {})
+    listing = await search.ok("list_files")
+    listed = {path for path in listing.split("\n") if not path.endswith(".gitignore") and path != "No files."}
+    assert {path for path in hits(await search.ok("search_text", pattern="needle")) if path} == listed
+
+
 TREE = {
     "src/a.py": "needle one\nplain\nneedle two\n", "src/b.ts": "needle\n", "src/deep/c.py": "x\nneedle\n",
     "top.md": "needle\n", "build/out.js": "needle\n",

@@ -10,7 +10,7 @@ CALLS = {"write_file": {"path": "f", "content": "new\n"}, "delete_file": {"path"
 EDIT = {"path": "f", "old_text": "a - b", "new_text": "a + b"}
 UNREAD = "`f` exists, and you have not read it. Read the whole file with read_file, then repeat this call"
 PART = "You have not read all of `f` as it is now. Read the whole file"
-UNSHOWABLE = "`f` cannot be shown whole, because it is too long or contains invisible characters."
+UNSHOWABLE = "`f` cannot be shown whole, because it is too long, or contains invisible characters and also texts"
 
 
 @pytest.fixture(params=CALLS)
@@ -60,8 +60,7 @@ async def test_views(bench, attempt, name, is_open):
 
 
 UNSHOWABLES = {
-    "form feed": "a\n\fb\n",
-    "zero-width space": "a\u200bb\n",
+    "invisible characters and their escapes": "a\u200bb <U+200B>\n",
     "long line": f"x = '{'y' * 6_000}'\n",
     "too many lines": "".join(f"line {number} of a long file, which is cut\n" for number in range(3_000)),
 }
@@ -79,6 +78,29 @@ async def test_a_file_that_cannot_be_shown_is_only_edited(bench, attempt, name, 
     assert not bench.overlay.build_edit_set()
     await bench.ok("edit_file", path="f", old_text=text[:1], new_text=text[:1] * 2, replace_all=True)
     assert (await bench.fails(attempt[0], **attempt[1])).startswith(UNSHOWABLE)
+
+
+INVISIBLE = {
+    "form feed": ("a\n\fb\n", "a\n<U+000C>b\nc\n", "a\n\fb\nc\n"),
+    "zero-width space": ("a\u200bb\n", "a<U+200B>b\nc\n", "a\u200bb\nc\n"),
+    "escapes alone": ("`<U+200B>`\n", "`<U+200B>`\nc\n", "`<U+200B>`\nc\n"),
+    "an escape of no character": ("\f<U+110000>\n", "<U+000C><U+110000>\nc\n", "\f<U+110000>\nc\n"),
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("name", INVISIBLE)
+async def test_invisible_characters_are_seen_as_their_escapes(bench, name, is_open):
+    text, content, after = INVISIBLE[name]
+    bench.start({"f": text}, {"f": text} if is_open else {})
+    await bench.read("f")
+    known = bench.overlay.sight
+    await bench.ok("write_file", path="f", content=content)
+    assert [edit.after for edit in bench.overlay.build_edit_set().files] == [after]
+    bench.start()
+    bench.overlay.sight = known
+    await bench.read("f")
+    await bench.ok("delete_file", path="f")
 
 
 CHANGES = {
@@ -128,6 +150,24 @@ async def test_what_is_not_shown_does_not_count(bench, attempt, name):
     bench.start(disk)
     bench.overlay.sight = known
     await bench.ok(attempt[0], **attempt[1])
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_no_rename_replaces_an_unread_file(bench, is_open):
+    """The edits of two files can fail one without the other, so the text of an unread file must not move alone."""
+    bench.start({"f": BASE, "g": "g\n"}, {"f": BASE} if is_open else {})
+    await bench.read("g")
+    await bench.ok("delete_file", path="g")
+    refused = await bench.fails("rename_file", path="f", new_path="g")
+    assert "`g` existed when this turn began, so no other file can take its name in this turn." in refused
+    await bench.ok("rename_file", path="f", new_path="h")
+    assert PART.replace("`f`", "`h`") in await bench.fails("write_file", path="f", content="shim\n")
+    await bench.ok("rename_file", path="h", new_path="f")
+    await bench.ok("rename_file", path="f", new_path="h")
+    await bench.read("h")
+    await bench.ok("write_file", path="f", content="shim\n")
+    after = {edit.path: edit.after for edit in bench.overlay.build_edit_set().files}
+    assert after == {"f": "shim\n", "g": None, "h": BASE}
 
 
 async def test_an_empty_file_holds_nothing_to_see(bench):

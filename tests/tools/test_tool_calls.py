@@ -9,11 +9,12 @@ from typing import ClassVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tests.support.sizes import examples
 from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.core.text_safety import RESULT_LIMIT
+from thinklsp.core.text_safety import RESULT_LIMIT, sanitize_message
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, build_tool_specs, select_tools
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, build_arguments_schema, call, describe
@@ -243,6 +244,49 @@ async def test_options_hide_nothing_and_are_short(bench):
     assert output.text == "The user chose: " + "Don't<U+202E> run\nit<U+001B><U+200B>"
     assert "60 characters" in await bench.fails("ask_user", question="?", options=["x" * 61])
     assert "60 characters" in await bench.fails("ask_user", question="?", options=["\u202e" * 8])
+
+
+ACTIVE = [
+    "[x](https://e.example)", "![x](https://e.example/?d=1)", "[x](command:y)", "<img src=https://e.example>",
+    "<a href=u>x", "<https://e.example>", "<javascript:x>", "[![x](u)](v)", "[x]\n\n[x]: https://e.example",
+    "<svg/onload=x>", "![x][y]",
+]  # fmt: skip
+
+
+def find_active_content(text):
+    """Return the kinds of Markdown content in a text that a client could load, run or offer to click."""
+    tokens = MarkdownIt("commonmark").parse(text)
+    kinds = {token.type for block in tokens for token in (block, *(block.children or ()))}
+    return kinds & {"link_open", "image", "html_inline", "html_block"}
+
+
+@pytest.mark.parametrize("text", ACTIVE)
+async def test_titles_options_and_plans_are_plain_text(bench, text):
+    bench.start()
+    output = await bench.call("plan", entries=[{"text": f"a {text}", "status": "pending"}])
+    bench.answer = f"a {text}"
+    await bench.call("ask_user", question=f"a {text}", options=[f"a {text}"])
+    question, (option,) = bench.asked[-1]
+    title = describe(ToolUseBlock("1", "search_text", {"pattern": f"a {text}"}), TOOLS)
+    shown = (output.plan[0].text, option, sanitize_message(question), title, sanitize_message(f"a {text}"))
+    assert [find_active_content(each) for each in shown] == [set()] * 5, shown
+    assert all(sanitize_message(each) == each for each in shown)
+
+
+PLAIN = [
+    "List<int> x",
+    "vector<std::string>",
+    "a[0] (b)",
+    "x < y",
+    "Dict[str, int]: see a.py",
+    "`a` *b*",
+    "<b>bold</b>",
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_plain_text_stays_as_it_is(text):
+    assert sanitize_message(text) == text
 
 
 values = st.recursive(

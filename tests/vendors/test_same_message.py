@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, SimulatedReply, StreamedReply, WholeReply
+from tests.stand_ins.http_server import Simulator
 from tests.support.dialects import Place, place, read
 from tests.vendors.clients import Anthropic, Chat, Google, OpenAi, Vendor
 from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage, ensure_unique_call_ids
+from thinklsp.offline.scenario import Scenario, load_scenario, parse_scenario
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.settings.model import Provider
-from thinklsp.simulator.dialect import Dialect, ReceivedRequest, SendBytes, SimulatedReply, StreamedReply, WholeReply
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import Scenario, load_scenario, parse_scenario
 from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 INTERLEAVED = r"""

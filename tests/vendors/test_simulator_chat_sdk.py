@@ -9,10 +9,10 @@ from typing import Any
 import openai
 import pytest
 
+from tests.stand_ins.http_server import Simulator
 from tests.support.simulator_chat_talk import TOOLS, ChatSimulator, merged
 from tests.support.simulator_talk import LOOP
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import parse_scenario
+from thinklsp.offline.scenario import parse_scenario
 
 
 @asynccontextmanager

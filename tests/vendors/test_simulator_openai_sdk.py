@@ -9,9 +9,9 @@ from typing import Any
 import openai
 import pytest
 
+from tests.stand_ins.http_server import Simulator
 from tests.support.simulator_openai_talk import ENCRYPTED, LOOP, MODEL, TOOLS, simulated
 from tests.vendors.clients import FAILING
-from thinklsp.simulator.http_server import Simulator
 
 OPTIONS: dict[str, Any] = {
     "model": MODEL,

@@ -9,10 +9,10 @@ from typing import Any
 import anthropic
 import pytest
 
+from tests.stand_ins.http_server import Simulator
 from tests.support.simulator_talk import LOOP, TOOLS
 from tests.vendors.clients import FAILING
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import parse_scenario
+from thinklsp.offline.scenario import parse_scenario
 
 MODEL = "claude-opus-5-5"
 

@@ -1,5 +1,6 @@
 """Line matching, hunks, the unified diff and three-way merge: tables, properties, and git as a witness."""
 
+import random
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split
 from thinklsp.workspace.merge import Conflict, MergedText, is_equal_ignoring_format, merge, merge_onto
 
 GIT = shutil.which("git")
+PATCH = shutil.which("patch")
 TABLE = {
     "ours only": ("a\nb\n", "a\nB\n", "a\nb\n", "a\nB\n"),
     "theirs only": ("a\nb\n", "a\nb\n", "a\nB\n", "a\nB\n"),
@@ -51,6 +53,8 @@ TABLE = {
         "one\n2\n/*\nA\n",
         "one\n2\n/*\nA\n",
     ),
+    "an insertion of repeated lines twice": ("a\nb\n", "a\nc\na\nb\nb\na\n", "a\nb\nb\na\n", ((3, 2),)),
+    "repeated lines before a change": ("a\na\nc\nb\n", "a\na\na\nc\nb\n", "Y\na\nc\nc\n", ((2, 2),)),
     "two conflicts": ("a\nb\nc\n", "1\nb\n3\n", "x\nb\nz\n", ((1, 1), (3, 3))),
 }
 
@@ -221,7 +225,8 @@ def test_blocks_are_common_rising_and_maximal(a, b):
 
 @given(line_lists, line_lists)
 def test_short_scripts_are_shortest(a, b):
-    """Against the textbook table for the longest common subsequence."""
+    """Against the textbook table for the longest common subsequence. Lines of one text only decide about others."""
+    a, b = ([line for line in lines if line in {*a} & {*b}] for lines in (a, b))
     table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i, x in enumerate(a):
         for j, y in enumerate(b):
@@ -229,11 +234,20 @@ def test_short_scripts_are_shortest(a, b):
     assert sum(n for _, _, n in find_matching_blocks(a, b)) == table[-1][-1]
 
 
+def test_frequent_lines_do_not_cut_a_rewritten_passage():
+    around = ["}\n", "\n"] * 20
+    a = [*around, *(line for n in range(9) for line in (f"old {n}\n", f"old {n}, too\n")), *around]
+    b = [*around, *(line for n in range(9) for line in (f"new {n}\n", f"new {n}, too\n")), *around]
+    a.insert(46, "}\n")
+    b.insert(52, "}\n")
+    assert find_changed_blocks(a, b) == [(40, 59, 40, 59)]
+
+
 @given(st.integers(0, 2**32), st.integers(400, 900))
 @settings(max_examples=examples(15), deadline=None)
 @example(0, 451)  # Every line of the old text is the same.
 def test_long_scripts_are_right_too(seed, size):
-    """Past the bound of the step-by-step search, lines that occur once lead the way; without any, it goes on."""
+    """Where a search is cut short, the next one goes on."""
     a = [str(seed * 31 * n % 7919) for n in range(size)]
     b = [line if n % 3 else f"new {line}" for n, line in enumerate(a)]
     common = [n for n in range(size) if n % 3]
@@ -267,6 +281,26 @@ def test_large_files_are_compared_quickly(kind):
     began = time.process_time()
     find_changed_blocks(a, b)
     assert time.process_time() - began < 2
+
+
+WORST = {
+    "equal lines": lambda n: (["x"] * n, ["x", "y"] * (n // 2)),
+    "alternations": lambda n: (["x", "y", "z"] * (n // 3), ["x", "z", "y"] * (n // 3)),
+    "two lines at random": lambda n: (random.Random(1).choices("xy", k=n), random.Random(2).choices("xy", k=n)),
+    "different order": lambda n: ([str(k) for k in range(n)], [str(k) for k in reversed(range(n))]),
+}
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("kind", WORST)
+def test_the_cost_grows_with_the_number_of_lines(kind):
+    seconds = []
+    for size in (20_000, 80_000):
+        texts = WORST[kind](size)
+        began = time.process_time()
+        find_changed_blocks(*texts)
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < 8 * seconds[0], seconds
 
 
 @given(line_texts, line_texts)
@@ -331,3 +365,28 @@ def test_git_applies_our_diff(tmp_path_factory, before, after):
     command = [GIT, "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-"]
     subprocess.run(command, cwd=folder, input=patch.encode(), check=True, capture_output=True)
     assert (folder / "f").read_bytes().decode() == after
+
+
+letters = st.sampled_from("ab .-~'\"\\\t\r\n\x01\x7fü€日\xa0\u200b\U0001f600\udcff")
+file_names = st.text(letters, min_size=1, max_size=6).filter(lambda name: name.strip(".") != "")
+GIT_APPLY = (GIT, "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-")
+APPLYING = {"git": GIT_APPLY, "patch": (PATCH, "-p1", "--binary", "--no-backup-if-mismatch")}
+
+
+@pytest.mark.parametrize("program", APPLYING)
+@settings(max_examples=examples(40), deadline=None)
+@given(name=file_names, other=file_names, change=st.sampled_from(["edit", "create", "delete", "rename"]))
+def test_git_and_patch_find_the_files_of_our_diff(tmp_path_factory, program, name, other, change):
+    argv = APPLYING[program]
+    if argv[0] is None:
+        pytest.skip(f"{program} is not installed")
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "d e").mkdir()
+    before, after = (None if change == "create" else "a\n"), (None if change == "delete" else "b\n")
+    new = f"d e/{other}" if change == "rename" else None
+    if before is not None:
+        (folder / "d e" / name).write_text(before)
+    diff = format_diff(EditSet((FileEdit("file:///f", f"d e/{name}", before, after, new_uri=new, new_path=new),)))
+    subprocess.run(argv, cwd=folder, input=diff.encode(), check=True, capture_output=True)
+    files = {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert files == ({} if after is None else {other if new else name: after})

@@ -40,7 +40,7 @@ ALLOWED = {
     "jsonrpc/writer.py": "the client's pipe; no file",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",
-    "simulator": "scenario files of the package or named by the user",
+    "offline": "scenario files of the package or named by the user",
     "wire": "certificates",
     "cli": "terminal commands: what the user names on the command line, logs, the demo's own folder",
     "lsp": "log files in the state folder",

@@ -21,6 +21,15 @@ SECRETS = [
     ".git-credentials", ".docker/config.json", ".npmrc", ".pypirc", ".m2/settings.xml", ".zsh_history", ".psql_history",
     ".vault-token",
     "credentials.json", "service-account.json", "id_ed25519.bak", "prod.env", ".envrc", "wp-config.php", "master.key",
+    "secrets.yml", "config/secrets.prod.yaml", "app-secrets.json", "secrets.ini", "k8s/db-secret.yaml",
+    "credentials.yml", "config/credentials.toml", "credentials", "my_credentials.csv", "passwords.txt",
+    "api_key.txt", "api-keys.json",
+    "server.key.bak", "server.pem~", "id_rsa.1", ".server.key.swp", "#server.key#", ".env.old", "secrets.yml.orig",
+    "kubeconfig.backup", "terraform.tfvars.save", ".yarnrc.yml", "appsettings.Development.json", ".Renviron", "a.asc",
+    "backup.gpg", "x.ovpn", "wg0.conf", "wg-home.conf", "service.keytab", "deploy_rsa", "ssh_host_ed25519_key",
+    "release.pkcs12", "key.properties", "app-firebase-adminsdk-x1.json", "token.json", "rootkey.csv", "accessKeys.csv",
+    "rclone.conf", ".sentryclirc", "sftp-config.json", "ngrok.yml", ".msmtprc", "LocalSettings.php",
+    "wp-config-prod.php", "Web.publishsettings", "group_vars/all/vault.yml", "Home.nmconnection",
 ]  # fmt: skip
 # Names that a program takes in by itself.
 TAKEN_IN = [
@@ -34,6 +43,12 @@ TAKEN_IN = [
     ".yarn/releases/y.cjs",
     "bunfig.toml", "NuGet.config", ".vs/tasks.vs.json", ".metals/x", ".kilocode/rules", "lefthook.yml",
     ".run/x.run.xml",
+    ".bazelrc", "ci.bazelrc", ".bazelrc.user", ".bazeliskrc", "tools/bazel", ".buckconfig", ".buckconfig.local",
+    ".pants.rc", ".plzconfig", ".gn", ".gclient", "site_scons/site_init.py",
+    "gradle/wrapper/gradle-wrapper.properties", ".sbtopts",
+    ".sbtrc", ".mill-opts", ".lein-env", "profiles.clj", "rebar.config.script", ".formatter.exs", ".rvmrc", ".rspec",
+    ".pnp.cjs", ".pdbrc", "rust-toolchain.toml", ".cargo/config.toml", ".proverc", ".busted", "ansible.cfg",
+    "docker-compose.override.yml", ".xcode.env.local", "jupyter_server_config.py", "CMakeUserPresets.json",
 ]  # fmt: skip
 FREE = [
     "src/app.py", "README.md", "git/config", "env.py", "src/environment.ts", ".github/dependabot.yml", ".gitignore",
@@ -44,6 +59,8 @@ FREE = [
     "Dockerfile", "docker-compose.yml", "package.json", "pyproject.toml", "tsconfig.json", ".eslintrc.json",
     ".prettierrc", ".editorconfig", ".dockerignore", "Cargo.toml", "go.mod", "build.gradle", "pom.xml", "rubocop.rb",
     "gitpod.go", "main.tf", "variables.tf", "opencode.py", "project.json", "run/main.c", "CONTRIBUTING.md", "rules.md",
+    "appsettings.json", "secrets.rb", "secretary.json", "tokens.json", "backup.py", "app.old", "main.c.orig", "notes~",
+    "src/wg.conf", "password.py", "credentials.md", "docs/secrets.md", "vault.go", "rsa.py", "api_keys.py", "#todo#",
 ]  # fmt: skip
 
 

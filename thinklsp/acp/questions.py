@@ -8,10 +8,11 @@ from typing import Any
 
 from thinklsp.acp.session_client import NoAnswer, Option, OptionKind, PermissionCancelled, SessionClient
 from thinklsp.acp.updates import build_text_content, build_tool_call, build_tool_update
-from thinklsp.core.choices import ALLOW_FOR_SESSION, BUDGET_ANSWERS, DO_NOT_RUN, RUN_ONCE, BudgetAnswer
+from thinklsp.core.choices import ALLOW_FOR_SESSION, BUDGET_ANSWERS, DO_NOT_RUN, NOT_NOW, RUN_ONCE, BudgetAnswer
 from thinklsp.core.events import ToolStarted
 from thinklsp.core.secrets import format_call_id
-from thinklsp.engine.trust import FOLLOW, NOT_NOW
+from thinklsp.core.text_safety import sanitize_message
+from thinklsp.engine.trust import FOLLOW
 
 _BUDGET_KINDS: Mapping[BudgetAnswer, OptionKind] = {
     "continue": "allow_once",
@@ -66,12 +67,13 @@ class Questions:
     async def ask_text(self, question: str) -> str | None:
         """Ask the user for a text in a form, and return the text, or None without an answer."""
         try:
-            return await self._client.ask_text(question)
+            return await self._client.ask_text(sanitize_message(question))
         except NoAnswer as reason:
             self.problems.append(f"A question counts as rejected: {reason}.")
         return None
 
     async def _ask(self, question: str, options: Sequence[str]) -> str | None:
+        question = sanitize_message(question)
         running = self._find_running()
         if running is not None and running.name == _QUESTION_TOOL and self._client.features.asks_forms:
             return await self._client.ask_form(question, options)

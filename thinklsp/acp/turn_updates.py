@@ -41,6 +41,7 @@ from thinklsp.core.events import (
     TurnFinished,
 )
 from thinklsp.core.secrets import format_call_id
+from thinklsp.core.text_safety import sanitize_message
 from thinklsp.engine import Turn
 
 _FLUSH_SECONDS = 0.05
@@ -97,6 +98,7 @@ class TurnUpdates:
 
     def add_notice(self, text: str) -> None:
         """Show a notice now if the client shows notices, and at the end of the turn otherwise."""
+        text = sanitize_message(text)
         if self._client.features.shows_notices:
             self._send({"sessionUpdate": "notice", "severity": "info", "title": text})
         else:
@@ -180,8 +182,8 @@ class TurnUpdates:
         return build_locations(path, event.location.line)
 
     def _send_usage(self, event: StepCommitted | ContextCompacted) -> None:
-        """Send the tokens of the conversation, the size of the context window and the cost of the session."""
-        window = self._turn.config.model.context_window
+        """Send the tokens of the conversation, the longest prompt of the model and the cost of the session."""
+        window = self._turn.config.model.input_window
         if window is None:
             return
         usage = event.usage

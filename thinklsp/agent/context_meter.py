@@ -32,12 +32,13 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest
+from thinklsp.providers.model_info import ModelInfo
 
 # Code and prose use three to four bytes per token. An estimate that is too high is safer than one that is too low.
 _TOKENS_PER_BYTE = 1 / 3
 _MIN_RATIO, _MAX_RATIO = 0.1, 1.5
 # The estimated size of a block in bytes, without its text.
-_BLOCK_OVERHEAD_BYTES = 16
+BLOCK_OVERHEAD_BYTES = 16
 # Smaller requests do not calibrate the estimate, because the provider's own instructions are too large a share of their
 # tokens.
 _MIN_CALIBRATION_BYTES = 2_000
@@ -76,6 +77,7 @@ class ContextMeter:
         self.failures = 0
         self._ratio = _TOKENS_PER_BYTE
         self._counted_request: _CountedRequest | None = None
+        self._rejected_tokens: dict[str, int] = {}
 
     @property
     def has_given_up(self) -> bool:
@@ -92,6 +94,18 @@ class ContextMeter:
         # Providers count images very differently, so requests with images do not calibrate the estimate.
         if size >= _MIN_CALIBRATION_BYTES and not images:
             self._ratio = min(_MAX_RATIO, tokens / size)
+
+    def record_rejection(self, request: ModelRequest) -> None:
+        """Record that a request was rejected as too long."""
+        tokens = self.estimate_tokens(request)
+        self._rejected_tokens[request.model.id] = min(tokens, self._rejected_tokens.get(request.model.id, tokens))
+
+    def find_window(self, model: ModelInfo) -> int | None:
+        """Return the length of the longest prompt in tokens, or None if it is unknown.
+
+        If the catalogue does not know it, the shortest rejected request counts.
+        """
+        return model.input_window or self._rejected_tokens.get(model.id)
 
     def estimate_tokens(self, request: ModelRequest) -> int:
         """Estimate the number of tokens in the next request.
@@ -145,7 +159,7 @@ def _measure_message(message: Message) -> int:
     """Return the size of a message. The size is cached, because every step measures the whole conversation."""
     size = _SIZES.find(message)
     if size is None:
-        size = _SIZES.store(message, sum(_BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
+        size = _SIZES.store(message, sum(BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
     return size
 
 
@@ -186,4 +200,4 @@ def _measure_fixed_parts(request: ModelRequest) -> int:
 
 @lru_cache(maxsize=256)
 def _measure_tool(tool: ToolSpec) -> int:
-    return measure_text(tool.description) + len(json.dumps(tool.input_schema, default=str)) + _BLOCK_OVERHEAD_BYTES
+    return measure_text(tool.description) + len(json.dumps(tool.input_schema, default=str)) + BLOCK_OVERHEAD_BYTES

@@ -27,9 +27,9 @@ class CompactionRules:
 
     def resolve_provider_limit(self, model: ModelInfo) -> int | None:
         """Return the token count at which the provider compacts the conversation, or None if thinklsp compacts it."""
-        if self.compactor != "provider" or not self.auto or not model.compacts or model.context_window is None:
+        if self.compactor != "provider" or not self.auto or not model.compacts or model.input_window is None:
             return None
-        return round(self.threshold * model.context_window)
+        return round(self.threshold * model.input_window)
 
 
 @dataclass(frozen=True, slots=True)

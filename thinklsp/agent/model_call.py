@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Protocol
 
-from thinklsp.agent.request_fallbacks import RequestFallbacks, format_effort_notice
+from thinklsp.agent.request_fallbacks import RequestFallbacks, explain_rejection, format_effort_notice
 from thinklsp.agent.thinking_losses import explain_missing_thinking, find_losses, find_losses_in_answer
 from thinklsp.agent.unreadable_images import replace_unreadable_images
 from thinklsp.core.accumulator import MessageAccumulator
@@ -34,6 +34,7 @@ from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
+from thinklsp.providers.failures import OutputRejected, name_address
 from thinklsp.providers.model_info import Price
 
 _log = logging.getLogger(__name__)
@@ -188,6 +189,8 @@ class HttpModelCaller:
                     retry = RetryScheduled(0.0, f"{error} {_STRIPPED_RETRY_NOTE}", attempt.has_content)
                 else:
                     retry, history = self._plan_retry(error, attempt, history, refused)
+                    if isinstance(error, OutputRejected):
+                        request = explain_rejection(request, error)
             else:
                 if refused is not None:
                     yield self._fallbacks.confirm_stripped(full_request)
@@ -244,7 +247,8 @@ class HttpModelCaller:
             async with self._transport.post(wire.url, wire.headers, wire.body) as response:
                 if response.status != 200:
                     body = await response.read(_MAX_ERROR_BYTES)
-                    raise self._adapter.parse_failure(response.status, response.headers, body, request.model.id)
+                    error = self._adapter.parse_failure(response.status, response.headers, body, request.model.id)
+                    raise name_address(error, response.status, wire.url, request.model.id)
                 async with aclosing(_receive_batches(response)) as batches:
                     async for batch in batches:
                         events, failure = _decode(decoder, batch)
@@ -298,14 +302,15 @@ async def _receive_batches(response: HttpResponse) -> AsyncGenerator[list[Server
     if response.content_type == "application/json":
         body = await response.read(_MAX_MESSAGE_BYTES + 1)
         if len(body) > _MAX_MESSAGE_BYTES:
-            raise _build_permanent_error(
-                "The provider's answer was discarded: it is a single message larger than 16 MiB."
+            raise StreamProtocolError(
+                "The provider's answer was discarded: it is a single message larger than 16 MiB.", retryable=False
             )
         yield [ServerSentEvent("", body.decode("utf-8", "replace"))]
     elif response.content_type == "text/html":
-        raise _build_permanent_error(
+        raise StreamProtocolError(
             "The provider's address returned a web page instead of an answer. Check the base URL, and whether a proxy "
-            "or network login page intercepts the request."
+            "or network login page intercepts the request.",
+            retryable=False,
         )
     else:
         sse = SseDecoder()
@@ -342,9 +347,3 @@ def _join_pieces(pieces: list[StreamedPiece]) -> Iterator[StreamedPiece]:
             yield replace(
                 first, delta=first.delta + "".join(p.delta for p in others if not isinstance(p, ThinkingTick))
             )
-
-
-def _build_permanent_error(message: str) -> StreamProtocolError:
-    error = StreamProtocolError(message)
-    error.retryable = False
-    return error

@@ -16,19 +16,23 @@ from thinklsp.agent.thinking_losses import ThinkingLoss
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Fallback, Notice
-from thinklsp.core.messages import AssistantMessage, Conversation, strip_opaque_state
+from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage, strip_opaque_state
 from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking, ThinkingForm
 from thinklsp.providers.failures import (
     CacheHintRefused,
     CompactionRefused,
     EffortRefused,
+    OutputRejected,
     ThinkingCountsRefused,
     ThinkingFormRefused,
     ThinkingRejected,
 )
 from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.output_room import OutputTooLong
 
 _MAX_CONVERSATIONS = 16
+# An answer gets at least a quarter of `maxTokens`, or this many tokens. With less, the conversation is compacted.
+_MIN_OUTPUT_TOKENS, _ENOUGH_OUTPUT_TOKENS = 1_024, 4_096
 DROP_NOTICE = (
     "Messages before the model's earlier thinking have changed, so the provider ignores the thinking that no longer "
     "matches. The conversation continues."
@@ -56,6 +60,9 @@ _REPLACEMENT_PHRASES: Mapping[ThinkingForm, str] = {
 }
 NEVER_NOTICE = "The provider does not accept earlier thinking, so thinklsp no longer sends it."
 STRIP_NOTICE = "The provider rejected the model's earlier thinking; the conversation continues without it."
+
+
+_REJECTED_OUTPUT = "Your last answer was discarded and is not part of this conversation."
 
 
 _FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
@@ -149,12 +156,15 @@ class RequestFallbacks:
                 compact_at=sent.compact_at,
                 cache_hints=sent.cache_hints,
                 thinking_counts=sent.thinking_counts,
+                max_tokens=sent.max_tokens,
             )
             return self._remove_thinking(error, full_request, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._replace_form(error.instead, full_request, sent)
         if isinstance(error, EffortRefused):
             return self._replace_effort(full_request, sent)
+        if isinstance(error, OutputTooLong):
+            return _shorten_output(error.output_left, full_request, sent)
         if isinstance(error, CompactionRefused) and sent.compact_at is not None:
             text = f"The provider does not compact conversations with {sent.model.id}; thinklsp compacts them instead."
             return replace(sent, compact_at=None), self._record(Fallback(sent.model.id, "compaction"), text)
@@ -242,6 +252,25 @@ class RequestFallbacks:
         return Notice("warning", text, fallback)
 
 
+def _shorten_output(left: int, full_request: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
+    """Limit the output to the tokens that are left in the context window. Return None if they are too few.
+
+    The limit is not recorded, because the next prompt has another length.
+    """
+    limit, thinking = sent.max_tokens, sent.thinking
+    if limit is None or limit != full_request.max_tokens or left >= limit:
+        return None
+    if left <= max(_MIN_OUTPUT_TOKENS, min(_ENOUGH_OUTPUT_TOKENS, limit // 4)):
+        return None
+    if thinking.budget_tokens is not None and thinking.budget_tokens >= left:
+        thinking = replace(thinking, budget_tokens=max(sent.model.budget_least, left // 2))
+    text = (
+        f"`maxTokens` {limit:,} and the conversation together exceed the context window of {sent.model.id}; the answer "
+        "gets the tokens that are left."
+    )
+    return replace(sent, max_tokens=left, thinking=thinking), Notice("warning", text)
+
+
 def _convert_form(thinking: Thinking, form: ThinkingForm) -> Thinking:
     """Change the form of thinking.
 
@@ -276,3 +305,17 @@ def _apply_fallback(request: ModelRequest, fallback: Fallback) -> ModelRequest:
         for index, message in enumerate(request.conversation)
     )
     return replace(request, conversation=conversation)
+
+
+def explain_rejection(request: ModelRequest, error: OutputRejected) -> ModelRequest:
+    """Add the reason why the model's last answer was discarded to the end of the request, once.
+
+    A model whose thinking is bound to the messages before it gets the same request again. Otherwise, the provider would
+    reject the thinking of the next answer later, because the session does not contain the reason.
+    """
+    note = f"{_REJECTED_OUTPUT} {error} Answer again, and call tools only with valid names and arguments."
+    *before, last = request.conversation
+    if request.model.prefix_bound or not isinstance(last, UserMessage):
+        return request
+    is_note = any(isinstance(b, TextBlock) and b.text.startswith(_REJECTED_OUTPUT) for b in last.blocks)
+    return replace(request, conversation=(*before, *([] if is_note else [last]), UserMessage.from_text(note)))

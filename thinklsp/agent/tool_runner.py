@@ -1,8 +1,7 @@
 """The tool runner, which runs the tool calls in a message.
 
 Consecutive read-only calls run in parallel, up to 8 at a time. All other calls run one after the other. A message can
-have up to 64 calls, whose results are limited to 1 MB in total. If the model rereads an unchanged file, the result only
-refers to the earlier result.
+have up to 64 calls. If the model rereads an unchanged file, the result only refers to the earlier result.
 """
 
 from __future__ import annotations
@@ -35,13 +34,8 @@ from thinklsp.tools.tool import AnyTool, ToolContext, call, describe, find_locat
 
 MAX_CALLS = 64
 MAX_PARALLEL_CALLS = 8
-MAX_RESULTS_BYTES = 1_000_000
 MAX_SHOWN_CHARACTERS = 4_000
 _TOO_MANY_CALLS = f"Not run: a message can run at most {MAX_CALLS} calls. Repeat this call in your next message."
-_TRUNCATION_NOTE = (
-    "\n[truncated: the results of one message are limited to 1 MB; repeat this call in your next message]"
-)
-_MAX_CHARACTER_BYTES = 4
 _READ_TOOL = "read_file"
 # A reference to an earlier result saves nothing if the result is shorter than this.
 _MIN_REPEATED_CHARACTERS = 2_000
@@ -83,23 +77,11 @@ async def run_tool_calls(
     images = images or ResultImages((), ())
     outputs = [images.admit(output) for output in outputs]
     shown = [image for output in outputs for image in output.images]
-    return UserMessage((*shown, *_limit_results(calls, outputs)))
-
-
-def _limit_results(calls: Sequence[ToolUseBlock], outputs: Sequence[ToolOutput]) -> Iterator[ToolResultBlock]:
-    """Yield the results in the order of the calls, truncated to the size limit.
-
-    Error messages are never truncated.
-    """
-    left = max(0, MAX_RESULTS_BYTES - len(calls) * len(_TRUNCATION_NOTE))
-    for tool_use, output in zip(calls, outputs, strict=True):
-        text, sight = output.text, output.sight
-        size = len(text.encode("utf-8", "surrogatepass"))
-        if size > left and size > len(_TRUNCATION_NOTE):
-            text, sight = text[: left // _MAX_CHARACTER_BYTES] + _TRUNCATION_NOTE, ()
-            size = len(text.encode("utf-8", "surrogatepass"))
-        left = max(0, left - size)
-        yield ToolResultBlock(tool_use.id, text, output.is_error, sight=sight)
+    blocks = (
+        ToolResultBlock(tool_use.id, output.text, output.is_error, sight=output.sight)
+        for tool_use, output in zip(calls, outputs, strict=True)
+    )
+    return UserMessage((*shown, *blocks))
 
 
 _READ_ONLY_ERROR = "This turn is read-only: describe the change in your answer instead."

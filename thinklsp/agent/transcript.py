@@ -7,6 +7,7 @@ too long, old tool results are shortened first, then recent results, then messag
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from thinklsp.core.messages import (
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
+    UserMessage,
 )
 
 _MAX_RESULT_CHARACTERS = 4_000
@@ -46,6 +48,17 @@ def format_transcript(messages: Conversation, max_bytes: int, *, without_old_res
         if measure_text(text) <= max_bytes:
             return text
     return _cut_middle(text, max_bytes)
+
+
+def format_step(step: Conversation) -> str:
+    """Format an answer and the whole results of its calls, without the prompts and images that follow them."""
+    results = (
+        message
+        if isinstance(message, AssistantMessage)
+        else UserMessage(tuple(block for block in message.blocks if isinstance(block, ToolResultBlock)))
+        for message in step
+    )
+    return "\n\n".join(_format_messages(tuple(results), _CharacterLimits(sys.maxsize, sys.maxsize, sys.maxsize)))
 
 
 def _reduce_limits(limits: _CharacterLimits) -> Iterator[_CharacterLimits]:

@@ -10,13 +10,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller
+from thinklsp.agent.call_rounds import REPEATED_CALLS, CallRounds
 from thinklsp.agent.compaction_plan import CompactionCause
-from thinklsp.agent.compactor import CompactionAttempt, compact_automatically, reduce_thinking
+from thinklsp.agent.compactor import CompactionAttempt, compact_automatically
 from thinklsp.agent.loop_config import TurnConfig
 from thinklsp.agent.model_call import CallFinished
 from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.result_images import ResultImages
-from thinklsp.agent.tool_runner import refer_to_earlier_reads, run_tool_calls
+from thinklsp.agent.result_limits import fit_results
+from thinklsp.agent.summary_request import reduce_thinking
+from thinklsp.agent.tool_runner import run_tool_calls
 from thinklsp.agent.verify import EditVerification, TestRunTracker
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.errors import ContextWindowExceeded
@@ -48,7 +51,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
-from thinklsp.tools.tool import ToolContext
+from thinklsp.tools.tool import ToolContext, resolve_tool_names
 
 # An answer counts as truncated at this share of a limit, because servers stop slightly early and add tokens of their
 # own.
@@ -96,6 +99,7 @@ class TurnLoop:
         self._answer = TurnAnswer()
         self._has_streamed = self._has_nudged = False
         self._steps_left = config.limits.max_steps
+        self._rounds = CallRounds()
 
     async def run(self) -> TurnFinished:
         """Run the turn until it ends.
@@ -117,11 +121,11 @@ class TurnLoop:
         """Call the model. If the context window is almost full, compact the conversation first.
 
         If the provider rejects the conversation as too long, compact it and call the model once more. Returns None if
-        that call is also rejected.
+        that call is also rejected, or if the model only repeats calls whose results were compacted.
         """
         due = self._build_compaction("threshold")
-        if due.is_due():
-            await self._compact(due)
+        if due.is_due() and not await self._compact(due):
+            return None
         await self._emit(StepStarted(number))
         for may_compact in (self._config.compaction.auto and not self._caller.meter.has_given_up, False):
             before, request = self._conversation, self._config.build_request(self._conversation)
@@ -129,6 +133,7 @@ class TurnLoop:
             try:
                 answer = await self._caller.call(request, self._forward_piece)
             except ContextWindowExceeded as error:
+                self._caller.meter.record_rejection(request)
                 rejection = Notice("warning", str(error))
             else:
                 self._caller.meter.record_usage(request, answer.usage)
@@ -136,7 +141,8 @@ class TurnLoop:
             if may_compact:
                 if self._has_streamed:
                     await self._emit(RetryScheduled(0.0, rejection.text, restart=True))
-                await self._compact(self._build_compaction("overflow"))
+                if not await self._compact(self._build_compaction("overflow")):
+                    break
             if self._conversation is before:
                 await self._emit(rejection)
                 break
@@ -149,21 +155,29 @@ class TurnLoop:
             self._config = self._config.apply_fallbacks([piece.fallback])
         await self._emit(piece)
 
-    def _build_compaction(self, cause: CompactionCause) -> CompactionAttempt:
-        request = self._config.build_request(self._conversation)
+    def _build_compaction(self, cause: CompactionCause, conversation: Conversation | None = None) -> CompactionAttempt:
+        request = self._config.build_request(self._conversation if conversation is None else conversation)
         return CompactionAttempt(request, self._config.compaction, self._caller, cause, is_turn_running=True)
 
-    async def _compact(self, attempt: CompactionAttempt) -> None:
+    async def _compact(self, attempt: CompactionAttempt) -> bool:
+        """Compact the conversation if possible. Return False if the turn must end, because a compaction gains nothing
+        any more."""
+        if self._rounds.is_stuck():
+            await self._emit(Notice("warning", REPEATED_CALLS))
+            return False
         compacted = await compact_automatically(attempt, self._emit)
         if compacted is not None:
+            self._rounds.end_round()
             self._conversation = compacted.after
             self._context.overlay.sight = collect_sight(compacted.after)
             if compacted.thinking_off:
                 self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
+        return True
 
     async def _commit_step(self, answer: CallFinished) -> TurnFinished | None:
         """Commit the step and run its tool calls. Return the final event if the turn has ended, or None."""
-        message = ensure_unique_call_ids(answer.message, self._conversation)
+        message = resolve_tool_names(answer.message, self._config.tools)
+        message = ensure_unique_call_ids(message, self._conversation)
         self._answer = self._answer.append(message)
         match message.stop_reason:
             case "refusal":
@@ -211,7 +225,9 @@ class TurnLoop:
         config = self._config
         images = ResultImages(self._conversation, config.model.accepted_images)
         results = await run_tool_calls(message.tool_uses, config.tools, config.mode, self._context, self._emit, images)
-        return await self._join_prompts(refer_to_earlier_reads(message, results, self._conversation))
+        self._rounds.add_calls(message.tool_uses)
+        attempt = self._build_compaction("threshold", (*self._conversation, message))
+        return await fit_results(attempt, await self._join_prompts(results), self._context.texts)
 
     async def _join_prompts(self, message: UserMessage) -> UserMessage:
         """Add the prompts that join the turn to the message that the next model call sends, if there is such a call."""

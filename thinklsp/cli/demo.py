@@ -1,7 +1,7 @@
 """Watch a complete turn without a key, a network connection or any configuration. Your files stay unchanged.
 
-The offline simulator stands in for the model, on a loopback port. Everything else is real. The demo starts the language
-server as an editor does and communicates with it over standard input and output.
+The server's offline model replaces a real model. Everything else is real. The demo starts the language server as an
+editor does and communicates with it over standard input and output.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from thinklsp.cli.demo_screen import DemoScreen
 from thinklsp.cli.terminal import create_console
 from thinklsp.core.import_context import reduce_gc
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import Pacing, Scenario, ScenarioStep, list_packaged, load_scenario
+from thinklsp.offline.scenario import list_packaged, load_scenario
+from thinklsp.offline.service import PAUSES_VARIABLE, SCENARIO_VARIABLE
 
 _TERMINATED = 128 + signal.SIGTERM
 NEXT_STEPS = """\
@@ -48,13 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo. Returns 0 if the edits arrived and, in the sample project, made the failing tests pass."""
-    scenario = load_scenario(args.scenario or ("demo" if args.workspace is None else "review"))
+    scenario = args.scenario or ("demo" if args.workspace is None else "review")
+    load_scenario(scenario)  # Report an invalid scenario before the demo starts.
     console = create_console(sys.stdout)
-    if not console.is_terminal and args.scenario in (None, *list_packaged()):
-        scenario = _remove_pauses(scenario)
+    is_packaged = scenario in list_packaged()
+    variables = {SCENARIO_VARIABLE: scenario if is_packaged else os.path.abspath(scenario)}
+    if is_packaged and not console.is_terminal:
+        variables[PAUSES_VARIABLE] = "off"
     with tempfile.TemporaryDirectory(prefix="thinklsp-demo-") as folder, DemoScreen(console) as screen:
         try:
-            asyncio.run(_cancel_on_sigterm(_play(scenario, os.path.realpath(folder), args.workspace, screen)))
+            asyncio.run(_cancel_on_sigterm(_play(variables, os.path.realpath(folder), args.workspace, screen)))
         except asyncio.CancelledError:
             return _TERMINATED
     return 0
@@ -67,26 +70,14 @@ async def _cancel_on_sigterm(play: Coroutine[Any, Any, None]) -> None:
     await playing
 
 
-def _remove_pauses(scenario: Scenario) -> Scenario:
-    """Remove the pauses from the scenario. Output to a file or a pipe does not need pauses."""
-    turns = [turn.model_copy(update={"step": tuple(map(_remove_step_pauses, turn.step))}) for turn in scenario.turn]
-    return scenario.model_copy(update={"pacing": Pacing(), "turn": tuple(turns)})
-
-
-def _remove_step_pauses(step: ScenarioStep) -> ScenarioStep:
-    blocks = tuple(part.model_copy(update={"delay_ms": 0}) for part in step.block)
-    return step.model_copy(update={"pacing": Pacing(), "block": blocks})
-
-
-async def _play(scenario: Scenario, folder: str, workspace: str | None, screen: DemoScreen) -> None:
+async def _play(variables: Mapping[str, str], folder: str, workspace: str | None, screen: DemoScreen) -> None:
     started_at = time.monotonic()
     subtitle = "about 10 seconds; offline: no key, no network, your files stay unchanged"
     screen.print_title("thinklsp demo", subtitle=subtitle)
     with reduce_gc():
         # Print the title before importing pygls, because the import takes a quarter of a second.
         from thinklsp.cli.demo_script import play_course  # noqa: PLC0415 - imported after the title is shown
-    async with Simulator(scenario) as simulator:
-        usage = await play_course(screen, simulator.base_url, folder, workspace)
+    usage = await play_course(screen, variables, folder, workspace)
     screen.print_blank()
     screen.print_note(f"{time.monotonic() - started_at:.1f} s · simulated: {usage}")
     screen.print_blank()

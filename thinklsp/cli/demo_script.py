@@ -24,7 +24,6 @@ from thinklsp.cli.demo_screen import DemoScreen
 from thinklsp.cli.terminal import format_usage_line
 from thinklsp.workspace.paths import Root
 
-_KEY = "demo-key"
 _QUESTION = "Why did both files have to change?"
 _REVIEW = "Review this folder and propose what to do first."
 
@@ -32,11 +31,11 @@ _REVIEW = "Review this folder and propose what to do first."
 _USER_VARIABLE_PREFIXES = ("THINKLSP_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 
 
-async def play_course(screen: DemoScreen, base_url: str, folder: str, workspace: str | None) -> str:
+async def play_course(screen: DemoScreen, scenario: Mapping[str, str], folder: str, workspace: str | None) -> str:
     """Start a server and run the demo in the user's folder, or in the sample project if `workspace` is None.
 
-    The sample project and the server's own files are written to `folder`. `base_url` is the simulator's URL. Returns a
-    description of the usage.
+    The sample project and the server's own files are written to `folder`. `scenario` contains the environment variables
+    that select the scenario. Returns a description of the usage.
     """
     project = os.path.join(folder, "shop") if workspace is None else workspace
     if workspace is None:
@@ -47,7 +46,7 @@ async def play_course(screen: DemoScreen, base_url: str, folder: str, workspace:
         argv = (sys.executable, "-m", "thinklsp")
         try:
             async with client.run_process(
-                argv, environment=_build_environment(base_url, folder), folder=folder, log=log
+                argv, environment=_build_environment(scenario, folder), folder=folder, log=log
             ):
                 return await (_play_sample(editor, root.path) if workspace is None else _play_folder(editor, root.path))
         except ServerExited as gone:
@@ -56,12 +55,11 @@ async def play_course(screen: DemoScreen, base_url: str, folder: str, workspace:
             raise DemoFailed(f"{gone} The last line of its log: {last_line}" if last_line else str(gone)) from None
 
 
-def _build_environment(base_url: str, folder: str) -> dict[str, str]:
-    """Build environment variables for a server that uses the simulator and writes its files to `folder`."""
+def _build_environment(scenario: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Build environment variables for a server that uses the offline model and writes its files to `folder`."""
     server_variables = {
-        "ANTHROPIC_API_KEY": _KEY,
-        "ANTHROPIC_BASE_URL": base_url,
-        "THINKLSP_PROVIDER": "anthropic",
+        **scenario,
+        "THINKLSP_PROVIDER": "simulator",
         "THINKLSP_THINKING_DISPLAY": "summary",
         "THINKLSP_CONFIG": os.path.join(folder, "config.toml"),
         "THINKLSP_STATE_DIR": os.path.join(folder, "state"),

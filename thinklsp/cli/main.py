@@ -24,7 +24,7 @@ COMMANDS = {
     "demo": "watch a complete turn on a sample project, offline",
     "ask": "run one chat turn in the terminal",
     "sessions": "list, show, export, rename, delete, repair, restore or fork sessions",
-    "simulate": "run the offline provider simulator",
+    "simulate": "serve the offline model on a loopback port",
     "acp": "serve an editor that speaks the Agent Client Protocol",
     "mcp": "list, test, approve or pin MCP servers, which give the model more tools",
     "store": "create, check, prune or copy the database in which a team keeps its sessions",

@@ -1,23 +1,15 @@
-"""Run the offline provider simulator, which plays a scenario on a loopback port until you press Ctrl-C."""
+"""Run the offline model, which plays a scenario on a loopback port until you press Ctrl-C."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 from contextlib import suppress
 
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.journal import RecordedRequest
-from thinklsp.simulator.scenario import Scenario, list_packaged, load_scenario
+from thinklsp.offline.loopback import OfflineServer
+from thinklsp.offline.scenario import list_packaged, load_scenario
+from thinklsp.offline.service import OfflineService
 
 _MAX_PORT = 65535
-# The API key variable, the base URL variable and the path of the base URL for each provider.
-_EXPORTS = (
-    ("ANTHROPIC_API_KEY=simulator ", "ANTHROPIC_BASE_URL", ""),
-    ("OPENAI_API_KEY=simulator ", "OPENAI_BASE_URL", "/v1"),
-    ("GEMINI_API_KEY=simulator ", "GOOGLE_GEMINI_BASE_URL", ""),
-    ("", "THINKLSP_COMPATIBLE_BASE_URL", "/v1"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,26 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the simulator until the user presses Ctrl-C. Returns 0."""
+    """Serve Anthropic's Messages API until the user presses Ctrl-C. Returns 0."""
     scenario = load_scenario(args.scenario)
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(scenario, args.port))
+    with OfflineServer(OfflineService(scenario), args.port, _print_line) as server, suppress(KeyboardInterrupt):
+        _print_line(f"Playing the scenario “{scenario.name}” on {server.base_url} until Ctrl-C. To use it, run:")
+        _print_line(f"export ANTHROPIC_API_KEY=simulator ANTHROPIC_BASE_URL={server.base_url}")
+        server.serve_forever()
     return 0
-
-
-async def _serve(scenario: Scenario, port: int) -> None:
-    async with Simulator(scenario, port, on_finished=_report_request) as simulator:
-        _print_line(
-            f"Playing the scenario “{scenario.name}” on {simulator.base_url} until Ctrl-C. To use it, run one of:"
-        )
-        for key, variable, path in _EXPORTS:
-            _print_line(f"export {key}{variable}={simulator.base_url}{path}")
-        await asyncio.Event().wait()
-
-
-def _report_request(request: RecordedRequest) -> None:
-    outcome = "the client disconnected" if request.closed_by_client else str(request.status or "interrupted")
-    _print_line(f"{request.method} {request.path}: {outcome}" + (f" ({request.played})" if request.played else ""))
 
 
 def _print_line(line: str) -> None:

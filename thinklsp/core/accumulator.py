@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, assert_never
 
+from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.json_bytes import is_shallow, read_json
 from thinklsp.core.messages import (
@@ -88,7 +89,7 @@ class _OpenBlock:
 
     def _append(self, field: str, text: str) -> None:
         if (pieces := self._buffers.get(field)) is None:
-            pieces = self._buffers[field] = TextBuffer()
+            pieces = self._buffers[field] = ArgumentBuffer() if field == "input" else TextBuffer()
         pieces.append(text)
 
     def join_text(self, field: str) -> str:

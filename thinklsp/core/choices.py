@@ -55,6 +55,9 @@ BUDGET_ANSWERS: Mapping[str, BudgetAnswer] = {
 
 # The buttons shown when the user is asked if the model may run a command or a tool of another program.
 RUN_ONCE, ALLOW_FOR_SESSION, DO_NOT_RUN = "Run once", "Allow for this session", "Don't run"
+NOT_NOW = "Not now"
+DECLINING = frozenset((NOT_NOW, DO_NOT_RUN, *(title for title, answer in BUDGET_ANSWERS.items() if answer == "stop")))
+"""The buttons that change nothing and allow nothing."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)

@@ -5,7 +5,6 @@ Offsets are in code points, not UTF-16 units. `lsp/protocol/positions` converts 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -31,8 +30,8 @@ class FileEdit:
     `before` is the file's text at the start of the turn, or None if the file did not exist. `after` is None if the turn
     deletes the file. `new_uri` and `new_path` are set if the turn renames the file. `version` is the version of the
     open document with the text `before`, or None if the file was not open. `path` is the display path. `before` and
-    `after` include a byte order mark only if the file was an open document. `key` is the URI of a file in a workspace
-    folder without links, or an empty string if it is unknown.
+    `after` include a byte order mark only if the file was an open document, or if it is deleted. `key` is the URI of a
+    file in a workspace folder without links, or an empty string if it is unknown.
     """
 
     uri: str
@@ -167,15 +166,25 @@ def _format_file(edit: FileEdit) -> str:
         lines += [f"rename from {_quote_name('', edit.path)}\n", f"rename to {_quote_name('', new_path)}\n"]
     body = _format_hunks(_split_diff_lines(edit.before or ""), _split_diff_lines(edit.after or ""))
     if body:
-        lines.append(f"--- {_NULL_PATH if edit.is_creation else old_name}\n")
-        lines.append(f"+++ {_NULL_PATH if edit.is_deletion else new_name}\n")
+        # As in git, a tab ends a name with blanks, because `patch` would read a date from the blank on.
+        old_end, new_end = ("\t\n" if " " in path else "\n" for path in (edit.path, new_path))
+        lines.append(f"--- {_NULL_PATH}\n" if edit.is_creation else f"--- {old_name}{old_end}")
+        lines.append(f"+++ {_NULL_PATH}\n" if edit.is_deletion else f"+++ {new_name}{new_end}")
     return "".join((*lines, *body))
 
 
 def _quote_name(side: str, path: str) -> str:
-    """Return a file name for a diff header. Names with quotes, control characters or line breaks are quoted."""
+    """Return a file name for a diff header. Names with quotes, control or invisible characters are quoted as in git,
+    and names that end with a blank, which `patch` would drop."""
     whole = f"{side}/{path}" if side else path
-    return whole if whole.isprintable() and not set(whole) & {'"', "\\"} else json.dumps(whole)
+    if whole.isprintable() and not set(whole) & {'"', "\\"} and not whole.endswith(" "):
+        return whole
+    return f'"{"".join(map(_escape_byte, whole.encode("utf-8", "surrogateescape")))}"'
+
+
+def _escape_byte(byte: int) -> str:
+    char = chr(byte)
+    return f"\\{char}" if char in '"\\' else char if " " <= char <= "~" else f"\\{byte:03o}"
 
 
 def _split_diff_lines(text: str) -> list[str]:

@@ -1,34 +1,43 @@
 """Lines as editors define them, and the lines that two texts have in common.
 
 A line ends only at ``\\n``, ``\\r\\n`` or ``\\r``, while `str.splitlines` also splits at form feeds and U+2028. Lines
-are compared only for equality, which takes linear time in practice. A bounded greedy search finds the shortest edit
-script for small changes. Large changes are first split at lines that occur once in each text.
+are compared only for equality. The changes between two texts are those that `git merge-file` finds, so that a merge
+agrees with Git. First comes a short edit script. Then insertions and deletions move along equal lines to a place that
+does not depend on the script. The search is cut short for large changes, so that its cost grows with the number of
+lines. Such changes are split at lines that occur once in each text.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 # Characters that `str.splitlines` treats as line endings but editors do not.
 _OTHER_SEPARATORS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-# The maximum length of an edit script. The cost of the search grows with the square of this length.
-_MAX_SCRIPT_LINES = 300
-# The maximum number of times that the search restarts from its farthest position. It restarts only if no line occurs
-# exactly once in both texts.
-_MAX_STAGES = 20
-
-# The maximum number of steps by which changes move along equal lines, for each line of both texts.
-_MAX_SLIDES_PER_LINE = 8
+# The maximum number of steps of a search from each of its ends. The cost of a search is the square of its steps. Once
+# all searches together have reached the maximum cost, the others get fewer steps.
+_MAX_STEPS, _FEW_STEPS = 256, 16
+_MAX_COST = 10 * _MAX_STEPS**2
+# The maximum number of times that a region is split at lines that occur once in each text, and its parts again.
+_MAX_LEVELS = 8
+# A line is frequent if the other text repeats it this often, or as often as the square root of the number of lines.
+_MAX_FREQUENT = 1024
+# The number of lines before and after a frequent line that decide whether the search uses it.
+_NEAR_LINES = 100
+_MISSING, _RARE, _FREQUENT = "mrf"
+# A position outside all texts.
+_FAR = 1 << 60
 
 MatchingBlock = tuple[int, int, int]
 """A tuple `(i, j, n)`, meaning that `a[i:i+n] == b[j:j+n]` for the lines `a` and `b` of two texts."""
 ChangedBlock = tuple[int, int, int, int]
 """A tuple `(i1, i2, j1, j2)`, meaning that `b[j1:j2]` replaced the lines `a[i1:i2]`."""
+_Gap = tuple[int, int]
+"""A tuple `(common, count)`: after so many common lines, a text has `count` lines that the other text does not have."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -70,103 +79,173 @@ def find_matching_blocks(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlo
 def find_changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[ChangedBlock]:
     """Return the changes in ascending order, separated by at least one common line.
 
-    If equal lines leave a choice, changes that can meet are one change, and a pure insertion or deletion is as far down
-    as possible. So two texts with the same insertion have the same change of their common base.
+    They are the changes that `git merge-file` finds, unless the search is cut short. If equal lines leave a choice,
+    changes that can meet are one change, and other insertions and deletions are as far down as possible.
     """
-    slider = _Slider(a, b)
+    removed, added = _find_gaps(a, b)
+    removed = _slide_gaps(a, removed, added)
+    added = _slide_gaps(b, added, removed)
+    removed_at, added_at = dict(removed), dict(added)
     changes: list[ChangedBlock] = []
-    for change in reversed(_find_separate_changes(a, b)):
-        lowest = slider.slide_down(change, changes[-1][0] if changes else len(a))
-        while changes and (joined := slider.join(lowest, changes[-1])):
-            changes.pop()
-            lowest = slider.slide_down(joined, changes[-1][0] if changes else len(a))
-        changes.append(lowest)
-    return changes[::-1]
-
-
-def _find_separate_changes(a: Sequence[str], b: Sequence[str]) -> list[ChangedBlock]:
-    # Skip the common lines at the beginning and the end, because texts usually differ in only a few lines.
-    head = _count_common_head(a, b, 0, len(a), 0, len(b))
-    tail = _count_common_tail(a, b, head, len(a), head, len(b))
-    between = ((i + head, j + head, n) for i, j, n in _match(a[head : len(a) - tail], b[head : len(b) - tail]))
-    changes: list[ChangedBlock] = []
-    i, j = head, head
-    for start, other, count in (*between, (len(a) - tail, len(b) - tail, tail)):
-        if (i, j) != (start, other):
-            changes.append((i, start, j, other))
-        i, j = start + count, other + count
+    i = j = 0
+    for common in sorted({*removed_at, *added_at}):
+        i1, j1 = common + i, common + j
+        i += removed_at.get(common, 0)
+        j += added_at.get(common, 0)
+        changes.append((i1, common + i, j1, common + j))
     return changes
 
 
-class _Slider:
-    """Moves pure insertions and deletions along equal lines.
+def _find_gaps(a: Sequence[str], b: Sequence[str]) -> tuple[list[_Gap], list[_Gap]]:
+    """Return the gaps of both texts, in ascending order, as the search finds them."""
+    # Skip the common lines at the beginning and the end, because texts usually differ in only a few lines.
+    head = _count_common_head(a, b, 0, len(a), 0, len(b))
+    tail = _count_common_tail(a, b, head, len(a), head, len(b))
+    blocks = [(0, 0, head)]
+    if head + tail < min(len(a), len(b)):
+        at_a = _select_lines(a, range(head, len(a) - tail), Counter(b))
+        at_b = _select_lines(b, range(head, len(b) - tail), Counter(a))
+        matches = _match([a[at] for at in at_a], [b[at] for at in at_b])
+        blocks += ((at_a[i + k], at_b[j + k], 1) for i, j, count in matches for k in range(count))
+    removed: list[_Gap] = []
+    added: list[_Gap] = []
+    i = j = common = 0
+    for start, other, count in (*blocks, (len(a) - tail, len(b) - tail, tail)):
+        if i < start:
+            removed.append((common, start - i))
+        if j < other:
+            added.append((common, other - j))
+        i, j, common = start + count, other + count, common + count
+    return removed, added
 
-    Inserting `x` before or after an equal line `x` gives the same text. The number of steps is limited, so that the
-    cost grows with the number of lines.
+
+def _select_lines(lines: Sequence[str], region: range, others: Counter[str]) -> list[int]:
+    """Return the indexes of the lines in the region that take part in the search.
+
+    Lines that the other text does not contain are left out. Frequent lines such as `}` are left out if most lines
+    around them are: otherwise they would cut a rewritten function into pieces.
     """
+    frequent = min(_MAX_FREQUENT, 1 << (len(lines).bit_length() + 1) // 2)
+    kinds = "".join(
+        _MISSING if not count else _RARE if count < frequent else _FREQUENT
+        for count in (others[lines[at]] for at in region)
+    )
+    kept: list[int] = []
+    for at, kind in enumerate(kinds):
+        if kind == _FREQUENT:
+            before = kinds[max(at - _NEAR_LINES, 0) : at].rpartition(_RARE)[2]
+            after = kinds[at + 1 : at + 1 + _NEAR_LINES].partition(_RARE)[0]
+            missing = before.count(_MISSING), after.count(_MISSING)
+            if all(missing) and sum(missing) > 3 * (2 + len(before) + len(after) - sum(missing)):
+                continue
+        if kind != _MISSING:
+            kept.append(region[at])
+    return kept
 
-    def __init__(self, a: Sequence[str], b: Sequence[str]) -> None:
-        self._a, self._b = a, b
-        self._steps = _MAX_SLIDES_PER_LINE * (len(a) + len(b))
 
-    def join(self, above: ChangedBlock, below: ChangedBlock) -> ChangedBlock | None:
-        """Return both changes as one if they touch or the lower one can slide up to the other. Else return None."""
-        gap = below[0] - above[1]
-        if self._count_steps(below, -1, gap) < gap:
-            return None
-        return (above[0], below[1] - gap, above[2], below[3] - gap)
+def _slide_gaps(lines: Sequence[str], gaps: Sequence[_Gap], others: Sequence[_Gap]) -> list[_Gap]:
+    """Move gaps down along equal lines and join those that meet.
 
-    def slide_down(self, change: ChangedBlock, limit: int) -> ChangedBlock:
-        """Move a change down as far as possible, but not beyond the line `limit` of the first text."""
-        i1, i2, j1, j2 = change
-        count = self._count_steps(change, 1, limit - i2)
-        return (i1 + count, i2 + count, j1 + count, j2 + count)
-
-    def _count_steps(self, change: ChangedBlock, step: int, most: int) -> int:
-        """Count the lines by which a change can move down (`step` is 1) or up (-1). A replacement cannot move."""
-        i1, i2, j1, j2 = change
-        if i1 != i2 and j1 != j2:
-            return 0
-        lines, start, end = (self._b, j1, j2) if i1 == i2 else (self._a, i1, i2)
-        at, other = (start, end) if step == 1 else (start - 1, end - 1)
-        count, most = 0, min(most, self._steps)
-        while count < most and lines[at + step * count] == lines[other + step * count]:
-            count += 1
-        self._steps -= count
-        return count
+    Adding `x` before or after an equal line `x` gives the same text. A gap moves as far as possible, or to the last gap
+    of the other text (`others`) that is within its reach, because both gaps are then one change.
+    """
+    places = [common for common, _ in others]
+    waiting, settled = [*reversed(gaps)], list[_Gap]()
+    total = len(lines) - sum(count for _, count in gaps)
+    above = 0  # The number of lines in the settled gaps.
+    while waiting:
+        common, count = waiting.pop()
+        before = 0
+        while before != count:
+            before = count
+            while True:
+                room, start = common - (settled[-1][0] if settled else 0), common + above
+                moved = _count_common_tail(lines, lines, start - room, start, start - room + count, start + count)
+                common -= moved
+                if moved < room or not settled:
+                    break
+                above -= settled[-1][1]
+                count += settled.pop()[1]
+            highest = common
+            while True:
+                room, start = (waiting[-1][0] if waiting else total) - common, common + above
+                moved = _count_common_head(lines, lines, start, start + room, start + count, start + count + room)
+                common += moved
+                if moved < room or not waiting:
+                    break
+                count += waiting.pop()[1]
+        index = bisect_right(places, common) - 1
+        if index >= 0 and places[index] >= highest:
+            common = places[index]
+        settled.append((common, count))
+        above += count
+    return settled
 
 
 def _match(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:
     """Find the common blocks with an explicit stack, because recursion could go too deep for large files."""
     matches: list[MatchingBlock] = []
-    open_regions = [(0, len(a), 0, len(b))]
-    stages = 0
+    open_regions = [(0, len(a), 0, len(b), 0)]
+    cost = 0
     while open_regions:
-        i1, i2, j1, j2 = open_regions.pop()
+        i1, i2, j1, j2, level = open_regions.pop()
         head = _count_common_head(a, b, i1, i2, j1, j2)
         tail = _count_common_tail(a, b, i1 + head, i2, j1 + head, j2)
         matches.extend(block for block in ((i1, j1, head), (i2 - tail, j2 - tail, tail)) if block[2])
         i1, i2, j1, j2 = i1 + head, i2 - tail, j1 + head, j2 - tail
         if i1 == i2 or j1 == j2:
             continue
-        blocks, (x, y) = _find_shortest_script(a[i1:i2], b[j1:j2])
-        if (x, y) == (i2 - i1, j2 - j1):
-            matches.extend((i + i1, j + j1, n) for i, j, n in blocks)
-            continue
-        anchors = _find_anchors(a[i1:i2], b[j1:j2])
-        for i, j in anchors:
-            matches.append((i + i1, j + j1, 1))
-        edges = [(-1, -1), *anchors, (i2 - i1, j2 - j1)]
-        if anchors:
-            open_regions.extend(
-                (i1 + edges[k][0] + 1, i1 + edges[k + 1][0], j1 + edges[k][1] + 1, j1 + edges[k + 1][1])
-                for k in range(len(edges) - 1)
-            )
-        elif blocks and stages < _MAX_STAGES:
-            stages += 1
-            matches.extend((i + i1, j + j1, n) for i, j, n in blocks)
-            open_regions.append((i1 + x, i2, j1 + y, j2))
+        most = _MAX_STEPS if cost < _MAX_COST else _FEW_STEPS
+        split, steps = _find_split(a, b, i1, i2, j1, j2, most)
+        cost += steps * steps
+        anchors: list[tuple[int, int]] = []
+        if steps > most and level < _MAX_LEVELS:
+            anchors = [(i1 + i, j1 + j) for i, j in _find_anchors(a[i1:i2], b[j1:j2])]
+            level = level + 1 if anchors else _MAX_LEVELS
+        edges = [(i1, j1), *(anchors or [split]), (i2, j2)]
+        open_regions += ((i, i_end, j, j_end, level) for (i, j), (i_end, j_end) in pairwise(edges))
     return sorted(matches)
+
+
+def _find_split(
+    a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int, most: int
+) -> tuple[tuple[int, int], int]:
+    """Return a position on a shortest edit script of a region, and the number of steps that its search took.
+
+    Myers' greedy search starts at both ends. If `most` steps are not enough, the position is the farthest one from
+    either end, and the number is larger.
+    """
+    first, last = i1 - j1, i2 - j2
+    is_odd = (first - last) % 2
+    forward, backward = {first: i1}, {last: i2}
+    for steps in range(1, most + 1):
+        for k in _list_diagonals(first, steps, i1 - j2, i2 - j1):
+            left, right = forward.get(k - 1, -1), forward.get(k + 1, -1)
+            x = left + 1 if left >= right else right
+            if x < i2 and x - k < j2 and a[x] == b[x - k]:
+                x += _count_common_head(a, b, x, i2, x - k, j2)
+            forward[k] = x
+            if is_odd and k in backward and backward[k] <= x:
+                return (x, x - k), steps
+        for k in _list_diagonals(last, steps, i1 - j2, i2 - j1):
+            left, right = backward.get(k - 1, _FAR), backward.get(k + 1, _FAR)
+            x = left if left < right else right - 1
+            if x > i1 and x - k > j1 and a[x - 1] == b[x - k - 1]:
+                x -= _count_common_tail(a, b, i1, x, j1, x - k)
+            backward[k] = x
+            if not is_odd and k in forward and x <= forward[k]:
+                return (x, x - k), steps
+    ends = [(x, x - k) for k in _list_diagonals(first, most, i1 - j2, i2 - j1) for x in [min(forward[k], i2, j2 + k)]]
+    starts = [(x, x - k) for k in _list_diagonals(last, most, i1 - j2, i2 - j1) for x in [max(backward[k], i1, j1 + k)]]
+    end, start = max(ends, key=sum), min(starts, key=sum)
+    return (end if i2 + j2 - sum(start) < sum(end) - i1 - j1 else start), most + 1
+
+
+def _list_diagonals(middle: int, steps: int, lowest: int, highest: int) -> range:
+    """Return the diagonals that a search from `middle` reaches in so many steps, from the highest to the lowest."""
+    low = max(middle - steps, lowest + (lowest - middle + steps) % 2)
+    high = min(middle + steps, highest - (highest - middle + steps) % 2)
+    return range(high, low - 1, -2)
 
 
 def _count_common_head(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int) -> int:
@@ -186,50 +265,16 @@ def _count_common_head(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1:
 
 
 def _count_common_tail(a: Sequence[str], b: Sequence[str], i1: int, i2: int, j1: int, j2: int) -> int:
-    return _count_common_head(a[i1:i2][::-1], b[j1:j2][::-1], 0, i2 - i1, 0, j2 - j1)
-
-
-def _find_shortest_script(a: Sequence[str], b: Sequence[str]) -> tuple[list[MatchingBlock], tuple[int, int]]:
-    """Return the matching blocks found by Myers' greedy search, and the positions at which the search ended.
-
-    If at most `_MAX_SCRIPT_LINES` lines differ, the search ends at the end of both texts. Otherwise, the search ends at
-    the farthest position that it reached.
-    """
-    n, m = len(a), len(b)
-    furthest = {1: 0}
-    trail: list[dict[int, int]] = []
-    for steps in range(min(n + m, _MAX_SCRIPT_LINES) + 1):
-        trail.append(dict(furthest))
-        for k in range(-steps, steps + 1, 2):
-            down = k == -steps or (k != steps and furthest[k - 1] < furthest[k + 1])
-            x = furthest[k + 1] if down else furthest[k - 1] + 1
-            y = x - k
-            if x < n and y < m and a[x] == b[y]:
-                run = _count_common_head(a, b, x, n, y, m)
-                x, y = x + run, y + run
-            furthest[k] = x
-            if x >= n and y >= m:
-                return _walk_back(trail, n, m), (n, m)
-    last = len(trail) - 1
-    reached = [(furthest[k], furthest[k] - k) for k in range(-last, last + 1, 2)]
-    x, y = max(((x, y) for x, y in reached if x <= n and y <= m), key=sum, default=(0, 0))
-    return (_walk_back(trail, x, y) if x + y else []), (x, y)
-
-
-def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[MatchingBlock]:
-    blocks: list[MatchingBlock] = []
-    for steps in range(len(trail) - 1, -1, -1):
-        furthest, k = trail[steps], x - y
-        down = k == -steps or (k != steps and furthest[k - 1] < furthest[k + 1])
-        before = k + 1 if down else k - 1
-        came_x = furthest[before]
-        came_y = came_x - before
-        start = came_x if down else came_x + 1
-        if x > start:
-            blocks.append((start, start - k, x - start))
-        x, y = came_x, came_y
-    blocks.reverse()
-    return blocks
+    """Return the number of lines at the end that both texts share, like `_count_common_head`."""
+    count, most, stretch = 0, min(i2 - i1, j2 - j1), 1
+    while count < most and stretch:
+        stretch = min(stretch, most - count)
+        at, other = i2 - count, j2 - count
+        if a[at - stretch : at] == b[other - stretch : other]:
+            count, stretch = count + stretch, 4 * stretch
+        else:
+            stretch = stretch // 4 or int(stretch > 1)
+    return count
 
 
 def _find_anchors(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:

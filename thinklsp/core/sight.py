@@ -53,9 +53,14 @@ def collect_held_sight(conversation: Conversation, end: int) -> Sight:
     Results after the last answer do not count, because no model call has held them. The texts in the model's own calls
     do count.
     """
-    answered = next((at for at in reversed(range(len(conversation))) if conversation[at].role == "assistant"), 0)
+    answered = count_held_messages(conversation)
     own = (sight for sight in _list_sights(conversation[answered:end]) if sight.is_own)
     return Sight((*_list_sights(conversation[: min(end, answered)]), *own))
+
+
+def count_held_messages(conversation: Conversation) -> int:
+    """Return the number of messages before the last answer. Only these messages were certainly sent to the model."""
+    return next((at for at in reversed(range(len(conversation))) if conversation[at].role == "assistant"), 0)
 
 
 def _list_sights(messages: Conversation) -> Iterator[FileSight]:

@@ -23,6 +23,10 @@ _CUT_MARK = re.compile(
     r"\[line cut(?:: \d+ characters)?\]|\[cut at the length limit; continue with start_line \d+\]"
     r"|\[cut: \d+ characters; this is the beginning\]|\[truncated: the results of one message are limited to [^\]\n]+\]"
 )
+# The beginning of an HTML element with attributes, of a comment, or of a URL in angle brackets.
+_ELEMENT = re.compile(r"<(?=[A-Za-z][\w-]*[\s/][^<>]*=|[A-Za-z][\w+.-]*:(?!:)|!--)")
+# The label of a definition, which makes links of `[label]` elsewhere in the text.
+_DEFINITION = re.compile(r"^[ \t>*+\-.\d)]*\[[^\[\]]{1,999}\](?=:)", re.MULTILINE)
 _ZERO_WIDTH_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
@@ -47,8 +51,8 @@ def count_invisible(text: str) -> int:
 
 
 def to_one_line(text: str) -> str:
-    """Format a title or a button label as one line without invisible characters."""
-    return escape_invisible(" ".join(text.split()))
+    """Format a title or a button label as one line without invisible characters and Markdown links."""
+    return sanitize_message(" ".join(text.split()))
 
 
 def unescape_invisible(text: str) -> str:
@@ -61,6 +65,11 @@ def holds_escapes(text: str) -> bool:
     return any(_unescape(match) != match[0] for match in _ESCAPED.finditer(text))
 
 
+def can_restore(shown: str, text: str) -> bool:
+    """Return True if a shown text is the text itself, or if `unescape_invisible` returns the text."""
+    return shown == text or (not holds_escapes(text) and unescape_invisible(shown) == text)
+
+
 def find_cut_mark(text: str) -> str | None:
     """Return the first mark in the text with which a tool result says that something was cut."""
     match = _CUT_MARK.search(text)
@@ -68,8 +77,13 @@ def find_cut_mark(text: str) -> str | None:
 
 
 def sanitize_message(text: str) -> str:
-    """Escape text for messages and progress lines, in which some editors render `[words](command:…)` as a link."""
-    return escape_invisible(text.replace("\r\n", "\n")).replace("](", "] (")
+    """Escape text for messages, titles, plans and progress lines, so that editors show Markdown links, images and HTML
+    elements in it as text.
+
+    A blank separates the signs of a link, because a backslash would be visible in editors that show plain text.
+    """
+    text = _ELEMENT.sub("< ", escape_invisible(text.replace("\r\n", "\n"))).replace("](", "] (")
+    return _DEFINITION.sub(r"\g<0> ", text) if "\n" in text else text
 
 
 def truncate(text: str, limit: int = RESULT_LIMIT) -> str:

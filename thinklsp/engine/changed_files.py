@@ -22,7 +22,6 @@ class ChangedFile:
     """A file whose text differs from the one that the model knows. `digest` is None for a missing file."""
 
     label: str
-    uri: str
     known: FileSight
     digest: str | None
 
@@ -32,11 +31,9 @@ async def describe_changed_files(sight: Sight, view: WorkspaceView, editor: Edit
 
     The note covers every change: by the user, another turn or another program, and edits that were never applied.
     """
+    # Some editors announce no open documents. The model may know more files, but each is a request to the editor.
+    await editor.load_documents(view, [file.key for file in sight.files[-_MAX_NAMES:]])
     changed = await asyncio.to_thread(_find_changed, sight.files, view)
-    if changed:
-        # Some editors announce no open documents, so a file may differ on disk but not in the editor.
-        await editor.load_documents(view, [file.uri for file in changed[-_MAX_NAMES:]])
-        changed = await asyncio.to_thread(_find_changed, [file.known for file in changed], view)
     if not changed:
         return None
     lines = [
@@ -57,7 +54,7 @@ def _find_changed(files: Sequence[FileSight], view: WorkspaceView) -> list[Chang
             continue  # The document was closed, or tools may no longer read the file.
         digest = compute_digest(None if file is None else file.text)
         if digest != known.digest:
-            changed.append(ChangedFile(place.label, place.uri, known, digest))
+            changed.append(ChangedFile(place.label, known, digest))
     return changed
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -34,10 +33,9 @@ from thinklsp.settings.access import (
 )
 from thinklsp.settings.model import Provider
 from thinklsp.settings.user_file import UserSettings
-from thinklsp.simulator.embedded import create_sample_simulator
 
 if TYPE_CHECKING:
-    from thinklsp.simulator.http_server import Simulator
+    from thinklsp.offline.service import OfflineService
 
 PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai", "google", "openai-compatible")
 
@@ -91,6 +89,8 @@ _QUERY_SECONDS = 10.0
 _OPTIONAL_QUERY_SECONDS = 2.0
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
+# The offline model answers in this process. The host name appears only in error messages.
+_OFFLINE_ENDPOINT = Endpoint("simulator", "http://localhost", "simulator")
 # A provider and its base URL, which is None for the simulator.
 _Service = tuple[Provider, str | None]
 
@@ -106,7 +106,7 @@ def resolve_host(provider: Provider, user: UserSettings) -> Access | None:
 class ProviderConnections:
     """The provider connections of an engine.
 
-    The object caches API keys and model callers, and runs the simulator inside this process.
+    The object caches API keys and model callers, and opens the offline model.
     """
 
     def __init__(self) -> None:
@@ -116,12 +116,11 @@ class ProviderConnections:
         self._random = Random()  # noqa: S311 - only spreads retries over time
         self._keys: dict[str | tuple[str, ...], str] = {}
         self._key_lock = asyncio.Lock()
-        self._simulator: Simulator | None = None
-        self._simulator_lock = asyncio.Lock()
-        self._resources = AsyncExitStack()
+        self._offline_transport: Transport | None = None
 
     async def aclose(self) -> None:
-        await self._resources.aclose()
+        if self._offline_transport is not None:
+            await self._offline_transport.aclose()
 
     async def resolve_access(self, provider: Provider, user: UserSettings) -> Access | None:
         """Return the provider's host and key, or None for the simulator.
@@ -152,10 +151,9 @@ class ProviderConnections:
         stored for the provider."""
         access = await self.resolve_access(provider, now.user)
         if access is None:
-            simulator = await self._start_simulator()
-            endpoint = Endpoint(provider, simulator.base_url, "simulator")
+            endpoint, transport = _OFFLINE_ENDPOINT, await self._ensure_offline_transport(now.user)
         else:
-            endpoint = build_endpoint(access)
+            endpoint, transport = build_endpoint(access), now.transport
         if self._transport not in (None, now.transport):
             # Discard all model callers, because the user has changed the proxy or the CA bundle.
             self.callers.clear()
@@ -164,7 +162,7 @@ class ProviderConnections:
             self.callers[endpoint] = HttpModelCaller(
                 select_adapter(provider, access),
                 endpoint,
-                now.transport,
+                transport,
                 policy=RetryPolicy(),
                 rng=self._random.random,
                 fallbacks=self.find_fallbacks(provider, access),
@@ -177,12 +175,19 @@ class ProviderConnections:
         """Return the fallbacks that this process has learned for the provider at this address."""
         return self._fallbacks.setdefault((provider, None if access is None else access.base_url), RequestFallbacks())
 
-    async def _start_simulator(self) -> Simulator:
-        async with self._simulator_lock:
-            if self._simulator is None:
-                simulator = await asyncio.to_thread(create_sample_simulator)
-                self._simulator = await self._resources.enter_async_context(simulator)
-        return self._simulator
+    async def _ensure_offline_transport(self, user: UserSettings) -> Transport:
+        """Return the transport to the offline model of this process. Raises ScenarioError."""
+        if self._offline_transport is None:
+            service = await asyncio.to_thread(_open_offline_service, user.environment)
+            self._offline_transport = Transport(handler=service.send_response)
+        return self._offline_transport
+
+
+def _open_offline_service(environment: Mapping[str, str]) -> OfflineService:
+    """Open the offline model. The first call imports a fifth of the engine's modules, so use a thread."""
+    from thinklsp.offline.service import open_service  # noqa: PLC0415 - only users who try thinklsp offline need it
+
+    return open_service(environment)
 
 
 class ServerModels:

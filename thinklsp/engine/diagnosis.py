@@ -17,7 +17,7 @@ from thinklsp.engine.engine import Engine
 from thinklsp.engine.environment_report import describe_environment
 from thinklsp.engine.mcp_servers import describe_own_mcp_servers
 from thinklsp.engine.model_report import describe_capabilities, describe_model
-from thinklsp.engine.service_check import PROBE_SECONDS, check_key, probe_service, query_model
+from thinklsp.engine.service_check import PROBE_SECONDS, check_key, find_url_surplus, probe_service, query_model
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.skills import describe_skills, find_all_skills
 from thinklsp.engine.turn_config import Choices
@@ -85,6 +85,7 @@ async def build_report(
     except ThinkLspError as error:
         problems.append(str(error))
         return {**result, "model": None, "reachable": None, "canRun": False, "problems": problems}
+    problems.extend([] if host is None else find_url_surplus(host))
     deadline = asyncio.get_running_loop().time() + probe_seconds
     # Run the key check and the connection check concurrently.
     has_key, reachable = await asyncio.gather(

@@ -9,6 +9,8 @@ from thinklsp.core.edits import FileEdit, is_blank
 from thinklsp.engine.results import FileStatus, count_unsent_hunks
 from thinklsp.workspace.merge import Conflict, MergedText, is_equal_ignoring_format, merge_onto
 
+_BOM = "\ufeff"
+
 
 @dataclass(frozen=True, slots=True)
 class FileState:
@@ -47,7 +49,10 @@ class MergedFile:
 
 def build_sent_edit(item: MergedFile) -> FileEdit:
     """Return the change to send to the editor."""
-    return replace(item.file, before=item.current.text, after=item.after, version=item.current.version)
+    before = item.current.text
+    if before is not None and item.file.is_deletion and (item.file.before or "").startswith(_BOM):
+        before = _BOM + before.removeprefix(_BOM)
+    return replace(item.file, before=before, after=item.after, version=item.current.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,8 @@ def _merge_file(
     if current.text is None:
         return FileStatus(file.uri, "conflict", "the file was deleted in the meantime")
     if file.after is None:
-        if _is_same(current.text, file.before) or current.text == conflict_text:
+        # The editor's own undo leaves a created file empty.
+        if _is_same(current.text, file.before) or current.text == conflict_text or is_blank(current.text):
             return MergedFile(file, current, None)
         return FileStatus(file.uri, "conflict", "the file was changed in the meantime, so it was not deleted")
     merged = _merge_text(file.before, file.after, current.text, conflict_text)

@@ -30,6 +30,10 @@ ENDINGS: Mapping[TurnStopReason, str] = {
 }
 
 
+INSERT_TEXT = "insert the new text yourself"
+"""The end of the reason of a file whose new text is in the answer, because the editor accepts no edits."""
+
+
 @dataclass(frozen=True, slots=True)
 class HunkCounts:
     """The numbers of applied and pending hunks in a file. Creating, renaming or deleting a file counts as one hunk."""
@@ -60,13 +64,15 @@ class FileStatus:
 class EditOutcome:
     """The outcome of an edit set: the status of each file and notices for the user.
 
-    `pending_notice` describes the files that the editor did not change completely.
+    `pending_notice` describes the files that the editor did not change completely. `new_text` contains the changes for
+    the user to insert, if the editor accepts no edits.
     """
 
     files: tuple[FileStatus, ...]
     proposal_id: str | None = None
     notices: tuple[str, ...] = ()
     pending_notice: str = ""
+    new_text: str = ""
 
     @property
     def applied(self) -> Literal["all", "some", "none"]:
@@ -96,7 +102,8 @@ def build_turn_result(
 ) -> Result:
     """Build the TurnResult of a finished turn. `extra_notices` follow the turn's own notices."""
     notices = [*turn.output.notices, *(outcome.all_notices if outcome is not None else ()), *extra_notices]
-    return build_plain_result(turn.id, turn.session.id, finished.stop_reason, finished.text, notices) | {
+    text = "\n\n".join(filter(None, (finished.text, "" if outcome is None else outcome.new_text)))
+    return build_plain_result(turn.id, turn.session.id, finished.stop_reason, text, notices) | {
         "thinking": (finished.thinking or None) if turn.setup.display == "summary" else None,
         "edits": None if outcome is None else outcome.to_json(),
         "verified": None if finished.test_outcome is None else finished.test_outcome.to_json(),
@@ -167,9 +174,10 @@ def format_outcome(result: Result) -> str:
     if edits is None:
         return "done"
     applied = sum(file["status"] in ("applied", "some") for file in edits["files"])
-    unapplied = sum(file["status"] != "applied" for file in edits["files"])
+    unapplied = [file["reason"] or "" for file in edits["files"] if file["status"] != "applied"]
     files = "1 file" if applied == 1 else f"{applied} files"
-    return f"done, changed {files}" + (f"; {unapplied} not applied: use `thinklsp: apply`" if unapplied else "")
+    way = INSERT_TEXT if all(reason.endswith(INSERT_TEXT) for reason in unapplied) else "use `thinklsp: apply`"
+    return f"done, changed {files}" + (f"; {len(unapplied)} not applied: {way}" if unapplied else "")
 
 
 def _format_stop_reason(result: Result) -> str:

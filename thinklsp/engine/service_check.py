@@ -15,6 +15,12 @@ from thinklsp.settings.access import Access, find_keyring_entry
 from thinklsp.settings.model import Provider
 
 PROBE_SECONDS = 3.0
+_ADDED_PATHS = {
+    "anthropic": r"/v\d\w*(?:/messages)?$",
+    "google": r"/v\d\w*(?:/models.*)?$",
+    "openai": r"/responses$",
+    "openai-compatible": r"/chat/completions$",
+}
 _MAX_DESCRIPTION_BYTES = 256 * 1024
 
 
@@ -36,6 +42,15 @@ def _explain_key_timeout(engine: Engine, provider: Provider, seconds: float) -> 
         return f"The keyring did not respond within {seconds:.0f} seconds. Unlock the keyring and try again."
     problem = f"The key command for {provider} did not finish within {seconds:.0f} seconds."
     return f"{problem} Run the command in a terminal to see why."
+
+
+def find_url_surplus(host: Access) -> list[str]:
+    """Return a sentence if the base URL ends with a part of the path that thinklsp adds itself."""
+    surplus = re.search(_ADDED_PATHS[host.provider], urlsplit(host.base_url).path)
+    if surplus is None:
+        return []
+    told = f"The base URL of {host.provider} ends with `{surplus[0]}`, which thinklsp adds itself."
+    return [f"{told} Remove `{surplus[0]}` from the end of the base URL."]
 
 
 async def probe_service(engine: Engine, access: Access, problems: list[str], seconds: float) -> bool:
@@ -98,9 +113,6 @@ def _format_key_hint(access: Access) -> str:
 
 def _suggest_url_fix(provider: Provider, access: Access) -> str:
     """Return advice if the base URL looks wrong, or an empty string otherwise."""
-    last = urlsplit(access.base_url).path.rpartition("/")[2]
-    if provider in ("anthropic", "google"):
-        return f"Remove `/{last}` from the end of the base URL." if re.fullmatch(r"v\d\w*", last) else ""
-    if provider == "openai" and last:
+    if provider in ("anthropic", "google") or (provider == "openai" and urlsplit(access.base_url).path):
         return ""
     return "Check the base URL, which usually ends in `/v1`."

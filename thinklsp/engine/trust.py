@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.text_safety import format_path
 from thinklsp.core.tool_type import Ask
 from thinklsp.settings.permissions import PermissionsFile, RememberedPermissions
 
-FOLLOW, NOT_NOW = "Follow them", "Not now"
+FOLLOW = "Follow them"
 _MAX_LISTED_FILES = 6
 _MAX_NAME_CHARACTERS = 80
 _KINDS = ("instructions", "skills")

@@ -23,7 +23,7 @@ from thinklsp.core.file_sight import describe_text
 from thinklsp.core.images import describe_image, find_image_type
 from thinklsp.core.lines import split_lines
 from thinklsp.core.messages import ImageBlock
-from thinklsp.core.text_safety import escape_invisible, format_path
+from thinklsp.core.text_safety import can_restore, escape_invisible, format_path
 from thinklsp.settings.user_file import ActionSection
 from thinklsp.tools.git import find_changes
 from thinklsp.tools.registry import Mode
@@ -200,7 +200,7 @@ def build_excerpt(label: str, text: str, lines: tuple[int, int] | None = None, k
     last = max(first, min(last, len(text_lines), first + _MAX_EXCERPT_LINES - 1))
     plain = "\n".join(line.rstrip("\r\n") for line in text_lines[first - 1 : last])
     excerpt = escape_invisible(plain)
-    is_whole = (first, last) == (1, len(text_lines)) and excerpt == plain
+    is_whole = (first, last) == (1, len(text_lines)) and can_restore(excerpt, plain)
     sight = () if key is None else (describe_text(key, text, is_whole=is_whole),)
     return Excerpt(label, first, last, excerpt, len(text_lines), sight)
 

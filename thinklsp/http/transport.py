@@ -19,6 +19,7 @@ import httpx
 
 from thinklsp.core.errors import TransportFailed
 from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.http.in_process import RequestHandler, open_in_process_client
 from thinklsp.http.network_errors import (
     NETWORK_ERRORS,
     build_address_error,
@@ -66,7 +67,8 @@ class HttpResponse:
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._host = host
         self._limits = limits
-        self._connection = response.extensions["network_stream"]
+        # A response from this process has no connection.
+        self._connection = response.extensions.get("network_stream")
         self._received_bytes = 0
         # A separate task reads the body, so that several pieces that arrive together are handled together.
         self._chunks: list[bytes] = []
@@ -92,7 +94,8 @@ class HttpResponse:
 
     async def drain(self) -> None:
         """Read to the end of the body for a short time. Data and errors are ignored."""
-        self._connection.stop_batching()
+        if self._connection is not None:
+            self._connection.stop_batching()
         try:
             async with asyncio.timeout(self._limits.timeouts.drain):
                 while await self._take_chunk() is not None:
@@ -164,7 +167,7 @@ class Transport:
     """The HTTP connections of an event loop. At most eight idle connections per route stay open between requests.
 
     `proxy` and `ca_bundle` come from the user's own configuration, never from an editor. `ca_bundle` is the path of a
-    certificate file.
+    certificate file. If `handler` is set, it answers all requests, and the transport opens no connections.
     """
 
     def __init__(
@@ -174,11 +177,13 @@ class Transport:
         proxy: str | None = None,
         ca_bundle: str | None = None,
         max_response_bytes: int = 64 * 1024 * 1024,
+        handler: RequestHandler | None = None,
     ) -> None:
         self._timeouts = timeouts or Timeouts()
         self._proxy = proxy
         self._ca_bundle = ca_bundle
         self._max_response_bytes = max_response_bytes
+        self._handler = handler
         self._clients: dict[Route, httpx.AsyncClient] = {}
 
     async def aclose(self) -> None:
@@ -266,6 +271,8 @@ class Transport:
             raise to_transport_error(fault, host, uses_proxy=limits.uses_proxy) from None
 
     def _ensure_client(self, route: Route) -> httpx.AsyncClient:
+        if route not in self._clients and self._handler is not None:
+            self._clients[route] = open_in_process_client(self._handler)
         if route not in self._clients:
             # httpx and httpcore log URLs and headers that contain keys, so only their warnings are logged.
             for name in ("httpx", "httpcore"):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.tool_type import Ask
 from thinklsp.mcp_client.approvals import Approval, Approvals, is_approved, is_changed
 from thinklsp.mcp_client.offered_server import OfferedServer
 from thinklsp.mcp_client.server_config import ServerConfig
 
-USE, NOT_NOW, NONE_OF_THEM = "Use it", "Not now", "None of them now"
+USE, NONE_OF_THEM = "Use it", "None of them now"
 _MAX_QUESTIONS = 8
 
 

@@ -47,8 +47,12 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc}"
 
     def build_url(self, path: str) -> str:
-        """Return the URL of a path below the provider's base URL."""
-        return f"{self.base_url.rstrip('/')}{path}"
+        """Return the URL of a path below the base URL. A start of the path that the base URL ends with counts once."""
+        base = self.base_url.rstrip("/")
+        place = urlsplit(base).path
+        ends = [match.start() for match in re.finditer("/|$", path)][1:]
+        doubled = max((end for end in ends if place.endswith(path[:end])), default=0)
+        return f"{base}{path[doubled:]}"
 
     def stream_headers(self, key_header: str | None = None) -> dict[str, str]:
         """Return the headers for a request whose response is a stream.

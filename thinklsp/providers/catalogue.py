@@ -23,8 +23,11 @@ from thinklsp.providers.model_info import ModelInfo, Price
 
 UserEntries = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
-# Matches the version suffix of a model ID: `-20251001`, `-2025-12-11`, `-001` or `-latest`.
-_VERSION_SUFFIX = re.compile(r"-(preview-\d\d-\d{4}|\d{4}-\d\d-\d\d|\d{8}|\d{3}|latest)$")
+# Matches the version suffix of a model ID: `-20251001`, `@20251001`, `-2025-12-11`, `-0813`, `-001` or `-latest`.
+_VERSION_SUFFIX = re.compile(r"(?:-preview-\d\d-(?:\d{4}|\d\d)|-\d{4}-\d\d-\d\d|[-@]\d{8}|-\d{3,4}|-latest)$")
+# Matches the number of a model's generation, which the ID of its family lacks: `claude-opus-5-5`, `gpt-6.1-sol`.
+_GENERATION = re.compile(r"-v?\d+(?:[.-]\d+)?(?=-|$)")
+_LATEST = "-latest"
 _PREFIXES = {"google": "models/"}
 # The simulator uses Anthropic's API and model IDs. Its answers are free.
 _SIMULATOR, _SIMULATED_PROVIDER = "simulator", "anthropic"
@@ -73,7 +76,7 @@ class Catalogue:
     def _find_entry(self, provider: str, model_id: str) -> ModelInfo:
         listed, own = _build_models(provider), self._user_models.get(provider, {})
         names = tuple(_list_candidate_ids(provider, model_id))
-        packaged = next((listed[name] for name in names if name in listed), listed[""])
+        packaged = next(listed[name] for name in names if name in listed)
         return next((own[name] for name in (*names, packaged.id) if name in own), packaged)
 
 
@@ -92,11 +95,24 @@ def find_price_date(provider: str) -> date:
 
 
 def _list_candidate_ids(provider: str, model_id: str) -> Iterator[str]:
-    """Yield the catalogue IDs that may refer to a model ID, starting with the closest match."""
+    """Yield the catalogue IDs that may refer to a model ID, starting with the closest match.
+
+    The last one is the newest model of the family, or the empty ID of the row for unlisted models.
+    """
     plain = model_id.removeprefix(_PREFIXES.get(provider, ""))
     yield model_id
     yield plain
     yield _VERSION_SUFFIX.sub("", plain)
+    yield _find_newest(provider, plain)
+
+
+def _find_newest(provider: str, model_id: str) -> str:
+    """Return the newest ID of the family that an ID such as `claude-opus-latest` names, or an empty string."""
+    if not model_id.endswith(_LATEST):
+        return ""
+    family = model_id.removesuffix(_LATEST)
+    ids = (name for name in _build_rows(provider) if _GENERATION.search(name))
+    return next((name for name in ids if _GENERATION.sub("", name, count=1) == family), "")
 
 
 @lru_cache(maxsize=1)
@@ -137,7 +153,7 @@ def _build_models(provider: str) -> Mapping[str, ModelInfo]:
 def _apply_user_entry(provider: str, model_id: str, user_entry: Mapping[str, Any]) -> ModelInfo:
     """Merge a user entry into the model's packaged row, or into the row for unlisted models."""
     rows = _build_rows(provider)
-    _, row = next((rows[name] for name in _list_candidate_ids(provider, model_id) if name in rows), rows[""])
+    _, row = next(rows[name] for name in _list_candidate_ids(provider, model_id) if name in rows)
     if "price" in user_entry:
         row = {key: value for key, value in row.items() if key != "price_later"}
     strange = next((key for key in user_entry if key not in _ROW_KEYS), None)

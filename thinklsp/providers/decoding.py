@@ -6,14 +6,18 @@ Error messages never repeat the data, except for the provider's own error messag
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from thinklsp.core.errors import StreamProtocolError
+from thinklsp.core.errors import Overloaded, StreamProtocolError
 from thinklsp.core.json_bytes import is_shallow, read_json
+from thinklsp.core.secrets import make_excerpt
 
 _MAX_NESTING = 100
 _MAX_ARGUMENT_CHARS = 1024 * 1024
+# Matches stop reasons that mean that the answer was broken off, such as `network_error`.
+_BROKEN_OFF = re.compile(r"error|abort|cancel|fail|interrupt|disconnect|insufficient|timeout|timed_out", re.IGNORECASE)
 
 
 def parse_event(event: str, data: str) -> Mapping[str, Any]:
@@ -120,6 +124,13 @@ def check_argument_size(chars: int) -> None:
     if chars > _MAX_ARGUMENT_CHARS:
         sentence = "The model sent tool call arguments longer than a million characters."
         raise StreamProtocolError(sentence, retryable=False)
+
+
+def explain_unknown_ending(reason: str) -> str:
+    """Return the notice about a stop reason that is not known. Raise Overloaded if the answer was broken off."""
+    if _BROKEN_OFF.search(reason):
+        raise Overloaded(f"The provider stopped the answer before it was complete ({make_excerpt(reason)}).")
+    return f"The provider ended the answer for an unknown reason (`{make_excerpt(reason)}`): it may be incomplete."
 
 
 def build_malformed_error(part: str) -> StreamProtocolError:

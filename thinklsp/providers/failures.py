@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from thinklsp.core.errors import (
@@ -19,10 +18,13 @@ from thinklsp.core.errors import (
     Overloaded,
     ProviderError,
     RateLimited,
+    StreamProtocolError,
 )
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.decoding import parse_json_object
+from thinklsp.providers.output_room import OutputTooLong, find_output_room
+from thinklsp.providers.retry_delays import find_reset, is_day_limit, parse_retry_after, parse_wait, should_retry
 
 # Error texts for earlier thinking that is missing, changed, damaged or from another provider. Gateways pass on the
 # error texts of many providers, so these texts are checked for every API. They come from the providers' error
@@ -43,7 +45,14 @@ _NO_THINKING = (
     "reasoning is not supported",
     "reasoning is mandatory",
 )
+# Error texts for output of the model that the provider could not read, which it reports like a fault of the request.
+_OUTPUT_FAULT = re.compile(
+    r"tool_use_failed|json_validate_failed|output_parse_failed|tool call validation failed|error parsing tool call"
+)
+# Matches the error text for a model that the account may not use at all.
+_NO_QUOTA = re.compile(r"\blimit: 0(?![\d.]*\d)")
 _CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
+_NOT_FOUND = 404
 _REJECTED_FIELD = (
     "not support",
     "not permitted",
@@ -65,6 +74,10 @@ class ThinkingRejected(BadRequest):
 
     prefix_changed = False
     never_accepted = False
+
+
+class OutputRejected(StreamProtocolError):
+    """The error raised when the provider could not read the model's output. The model can do better if told why."""
 
 
 class CompactionRefused(BadRequest):
@@ -139,7 +152,10 @@ def classify_response(
     """Return the error for a non-streaming HTTP response."""
     content = parse_json_object(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    failure = classify(replace(read_report(status, content, plain, parse_retry_after(headers)), model=model))
+    report = replace(read_report(status, content, plain, parse_retry_after(headers)), model=model)
+    if report.wait_seconds is None and is_day_limit(report.message):
+        report = replace(report, wait_seconds=find_reset(content, headers))
+    failure = classify(report)
     override = should_retry(headers)
     # A retry does not help before the budget is raised or paid.
     if override is not None and status != 402 and not isinstance(failure, BudgetExceeded):
@@ -147,9 +163,30 @@ def classify_response(
     return failure
 
 
-def build_plain_report(status: int, error: object, plain: str, wait_seconds: float | None) -> ErrorReport:
-    """Return the report for an error that is not a JSON object, for example a plain string from a gateway."""
-    return ErrorReport(status, error if isinstance(error, str) else plain, "", wait_seconds)
+def name_address(error: ProviderError, status: int, url: str, model: str) -> ProviderError:
+    """Add the address and the model to the error if the address or the model was not found."""
+    if status == _NOT_FOUND:
+        error.args = (f"{error} The request for {model or 'no model'} went to {url}.",)
+    return error
+
+
+def build_plain_report(status: int, content: Mapping[str, Any], plain: str, wait_seconds: float | None) -> ErrorReport:
+    """Return the report for a response without an error object, for example one with a plain text from a gateway."""
+    texts = (read_words(content.get(key)) for key in ("error", "detail", "message"))
+    return ErrorReport(status, next(filter(None, texts), plain), "", wait_seconds)
+
+
+def read_words(value: object) -> str:
+    """Return an error text, or the texts of a list of errors, as FastAPI sends it. Return "" for anything else."""
+    if isinstance(value, list):
+        return "; ".join(_read_item(item) if isinstance(item, dict) else str(item) for item in value)
+    return value if isinstance(value, str) else ""
+
+
+def _read_item(item: Mapping[str, Any]) -> str:
+    """Return the text of an error in a list, behind the name of the field that it is about."""
+    place, text = item.get("loc"), str(item.get("msg") or item.get("message") or item)
+    return f"{'.'.join(map(str, place))}: {text}" if isinstance(place, list) else text
 
 
 def classify_by_status(report: ErrorReport) -> ProviderError:
@@ -172,10 +209,7 @@ def classify_by_status(report: ErrorReport) -> ProviderError:
                 "session."
             )
         case 429:
-            return RateLimited(
-                f"This account has reached the provider's rate limit (429).{report.quotation}",
-                retry_after=report.wait_seconds,
-            )
+            return _build_rate_limit_error(report)
         case 408 | 409:
             return Overloaded(
                 f"The provider could not complete the request ({report.status}).{report.quotation}",
@@ -225,10 +259,17 @@ def find_cache_hint_error(report: ErrorReport) -> CacheHintRefused | None:
     return CacheHintRefused(f"The provider does not accept prompt cache hints.{report.quotation}")
 
 
-def build_context_error(report: ErrorReport) -> ContextWindowExceeded:
-    """Return the error for a conversation that exceeds the model's context window."""
+def build_context_error(report: ErrorReport, advice: str = "") -> ContextWindowExceeded:
+    """Return the error for a request that exceeds the model's context window. `advice` is one more sentence."""
+    if (left := find_output_room(report.message)) is not None:
+        return OutputTooLong(
+            "The conversation and `maxTokens` together exceed the model's context window: lower `maxTokens`, or "
+            f"compact the conversation.{advice}{report.quotation}",
+            left,
+        )
     return ContextWindowExceeded(
-        f"The conversation exceeds the model's context window: compact it or start a new session.{report.quotation}"
+        "The conversation exceeds the model's context window: compact it or start a new session."
+        f"{advice}{report.quotation}"
     )
 
 
@@ -277,13 +318,36 @@ def build_spend_limit_error(report: ErrorReport) -> ProviderError:
     )
 
 
-def build_daily_quota_error(report: ErrorReport) -> ProviderError:
-    """Return the error for an exhausted daily quota."""
+def build_daily_quota_error(report: ErrorReport, wait_seconds: float | None = None) -> ProviderError:
+    """Return the error for an exhausted daily quota. Another attempt is made only if the wait is known and short."""
+    if _NO_QUOTA.search(report.message):
+        return RateLimited(
+            f"This account has no quota for this model ({report.status}): choose another model, or enable billing in "
+            f"the provider's console.{report.quotation}",
+            retryable=False,
+        )
+    until = "" if wait_seconds is not None else ", or wait until tomorrow"
     return RateLimited(
         f"This model's daily quota is used up ({report.status}): choose another model, raise the quota in the "
-        f"provider's console, or wait until tomorrow.{report.quotation}",
-        retryable=False,
+        f"provider's console{until}.{report.quotation}",
+        retry_after=wait_seconds,
+        retryable=wait_seconds is not None,
     )
+
+
+def _build_rate_limit_error(report: ErrorReport) -> ProviderError:
+    wait = parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
+    if _NO_QUOTA.search(report.message) or is_day_limit(f"{report.code} {report.message}"):
+        return build_daily_quota_error(report, wait)
+    return RateLimited(f"This account has reached the provider's rate limit (429).{report.quotation}", retry_after=wait)
+
+
+def find_output_fault(report: ErrorReport) -> OutputRejected | None:
+    """Return the error for output of the model that the provider could not read, or None for any other error."""
+    match = _OUTPUT_FAULT.search(f"{report.code} {report.message}".lower())
+    if match is None or report.status in (401, 403, 429):
+        return None
+    return OutputRejected(f"The provider could not read the model's tool call ({match[0]}).{report.quotation}")
 
 
 def _build_overload_error(report: ErrorReport) -> ProviderError:
@@ -292,35 +356,3 @@ def _build_overload_error(report: ErrorReport) -> ProviderError:
         f"The provider {cause} ({report.status}).{report.quotation}",
         retry_after=report.wait_seconds,
     )
-
-
-def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the delay in seconds that the provider asked for, or None if the headers contain no valid delay.
-
-    A date is compared with the response's `Date` header, because the clock on this machine may be wrong.
-    """
-    milliseconds = _parse_number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    seconds = _parse_number(value)
-    if seconds is not None or value is None:
-        return seconds
-    try:
-        wait = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return wait if wait >= 0 else None
-
-
-def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """Return whether the provider recommends a retry, or None if the headers do not say."""
-    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
-
-
-def _parse_number(value: str | None) -> float | None:
-    try:
-        number = float(value or "")
-    except ValueError:
-        return None
-    return number if 0 <= number < float("inf") else None

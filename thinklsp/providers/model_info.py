@@ -99,7 +99,8 @@ class ModelInfo:
     request has a manual budget. `interleaved` states whether a model with a manual budget can think between tool calls.
     The value `header` means that it can if the request has a certain header.
 
-    Input: If `images` is true, prompts can contain images of the types in `image_types`.
+    Input: `input_limit` is the longest prompt in tokens, if it is shorter than `context_window`. If `images` is true,
+    prompts can contain images of the types in `image_types`.
 
     If `prefix_bound` is true, thinking is valid only after unchanged earlier messages. If `compacts` is true, the
     provider can compact the conversation. Prompts with fewer than `cache_minimum` tokens are not cached. `price_later`
@@ -114,6 +115,7 @@ class ModelInfo:
     _: KW_ONLY
     aliases: tuple[str, ...] = ()
     context_window: _Count | None = None
+    input_limit: _Count | None = None
     output_cap: _Count | None = None
     adaptive: _Flag
     manual: _Flag
@@ -139,6 +141,11 @@ class ModelInfo:
     cache_minimum: _Count | None = None
     price: Price | None = None
     price_later: LaterPrice | None = None
+
+    @property
+    def input_window(self) -> int | None:
+        """The length of the longest prompt in tokens, or None if it is unknown."""
+        return min((size for size in (self.context_window, self.input_limit) if size is not None), default=None)
 
     @property
     def accepted_images(self) -> tuple[ImageType, ...]:

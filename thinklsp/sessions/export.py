@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
+from thinklsp.core.code_fences import wrap_in_fence
 from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -112,10 +112,10 @@ def _format_block(block: ContentBlock | UserBlock, thinking: bool, transform_tex
             arguments = "(the arguments could not be parsed)"
             if block.input is not None:
                 arguments = json.dumps(dict(block.input), indent=2, ensure_ascii=False)
-            return f"Called `{block.name}`:\n\n{_wrap_in_fence(_cut(arguments))}"
+            return f"Called `{block.name}`:\n\n{wrap_in_fence(_cut(arguments))}"
         case ToolResultBlock():
             label = "Error" if block.is_error else "Result"
-            return f"{label}:\n\n{_wrap_in_fence(_cut(block.text))}"
+            return f"{label}:\n\n{wrap_in_fence(_cut(block.text))}"
         case ImageBlock():
             return f"*{format_placeholder(block)}*"
         case ServerToolBlock():
@@ -207,10 +207,3 @@ def _build_block_data(block: ContentBlock | UserBlock, thinking: bool) -> dict[s
 def _cut(text: str) -> str:
     left_out = len(text) - MAX_RESULT_CHARS
     return text if left_out <= 0 else f"{text[:MAX_RESULT_CHARS]}\n… {left_out:,} more characters"
-
-
-def _wrap_in_fence(text: str) -> str:
-    """Enclose the text in a code fence that is longer than any fence in the text."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}\n{text}\n{fence}"

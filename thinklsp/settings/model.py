@@ -38,6 +38,8 @@ _OTHER_VARIABLES = frozenset(
         "STORE_URL",
         "LOG_LEVEL",
         "COMPATIBLE_API_KEY",
+        "SCENARIO",
+        "SCENARIO_PAUSES",
         "TENANT",
         "USER",
     )

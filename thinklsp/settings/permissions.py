@@ -41,6 +41,7 @@ _FILE_NAME = "permissions.toml"
 _FILE_COMMENT = "Commands that you allowed while working with thinklsp. You can change this file; deny wins over allow."
 
 TomlDocument = tomlkit.TOMLDocument
+TomlPart = tuple[tomlkit.items.Key | None, tomlkit.items.Item]
 
 
 class TrustedFolder(Section):
@@ -148,19 +149,45 @@ def _apply_change(text: str, change: Callable[[TomlDocument], None]) -> str:
 
 
 def _add_rule(document: TomlDocument, kind: str, argv: Sequence[str]) -> None:
-    commands = document.setdefault("commands", tomlkit.table())
-    rules = commands.setdefault(kind, tomlkit.array())
+    if "commands" not in document:
+        _add_table(document, "commands", tomlkit.table())
+    commands = document["commands"]
+    if kind not in commands:
+        comments = _take_comments(commands)
+        commands.append(kind, tomlkit.array())
+        commands.value.body.extend(comments)
+    rules = commands[kind]
     if list(argv) not in rules.unwrap():
         rules.append(list(argv))
 
 
 def _put_entry(document: TomlDocument, name: str, key: dict[str, str], values: dict[str, str]) -> None:
     """Set the values of the entry with this key in an array of tables. The entry is added if there is none."""
-    entries = document.setdefault(name, tomlkit.aot())
+    if name not in document:
+        _add_table(document, name, tomlkit.aot())
+    entries = document[name]
     existing = next((entry for entry in entries if all(entry[field] == value for field, value in key.items())), None)
     if existing is not None:
         existing.update(values)
         return
     entry = tomlkit.inline_table() if isinstance(entries, tomlkit.items.Array) else tomlkit.table()
     entry.update(key | values)
+    comments = _take_comments(entries[-1]) if entries and isinstance(entries, tomlkit.items.AoT) else []
     entries.append(entry)
+    entry.value.body.extend(comments)
+
+
+def _add_table(document: TomlDocument, name: str, table: tomlkit.items.Item) -> None:
+    """Add a table at the end, and a blank line before it if the last line is a comment."""
+    if tomlkit.dumps(document).rstrip().rpartition("\n")[2].lstrip().startswith("#"):
+        document.add(tomlkit.nl())
+    document[name] = table
+
+
+def _take_comments(table: tomlkit.items.AbstractTable) -> list[TomlPart]:
+    """Remove the comments and blank lines at the end of a table, which may describe the next table."""
+    body = table.value.body
+    comments: list[TomlPart] = []
+    while body and body[-1][0] is None:
+        comments.insert(0, body.pop())
+    return comments

@@ -23,7 +23,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 BUILT_IN_ACTIONS = frozenset(
     (
         *("fix", "edit", "ask", "complete", "document", "test", "simplify", "explain", "review"),
-        *("send", "apply", "stop", "undo"),
+        *("send", "apply", "discard", "stop", "undo"),
     )
 )
 """Names that the user's own actions cannot have."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from thinklsp.symbols.grammars import GrammarUnavailable, load_grammar
 from thinklsp.symbols.languages import Language, load_languages
+from thinklsp.symbols.source_repair import end_statements, remove_macros
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -32,8 +33,6 @@ _MAX_NAME_LENGTH = 200
 
 Row = list[Any]
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
-# Python's grammar ends a statement at a dot at the end of a line, even inside brackets.
-_DOT_AT_END = re.compile(rb"^([^#\n]*[^\W\d]\w*[ \t]*\.[ \t]*\r?)\n", re.MULTILINE)
 
 
 # The maximum depth at which the syntax tree is searched. The time of a query grows with the square of the depth, and a
@@ -83,7 +82,7 @@ def _extract_definitions(root: tree_sitter.Node, data: bytes, language: Language
         if ranks.get(name.start_byte, rank + 1) <= rank or not (text := _read_name(name, data)):
             continue
         ranks[name.start_byte] = rank
-        ((kind, (node, *_)),) = captures.items()
+        ((kind, (node, *_)),) = ((kind, nodes) for kind, nodes in captures.items() if not kind.startswith("_"))
         first, last = (
             rows.find_line(node.start_byte),
             rows.find_line((_find_end(node) if language.indented else node.end_byte) - 1),
@@ -221,9 +220,11 @@ def parse_source(data: bytes, language: Language) -> tree_sitter.Tree:
     from tree_sitter import Parser  # noqa: PLC0415 - native code, loaded on first use
 
     parser = Parser(load_grammar(language))
+    if language.family == "c":
+        data = remove_macros(data)
     tree = parser.parse(data)
-    if language.name == "python" and tree.root_node.has_error and _DOT_AT_END.search(data):
-        return parser.parse(_DOT_AT_END.sub(rb"\1 ", data))
+    if language.name == "python" and tree.root_node.has_error:
+        return parser.parse(end_statements(data))
     return tree
 
 

@@ -96,6 +96,8 @@ class WriteFile(Tool[WriteFileArguments]):
         current = overlay.read(place)
         if current is not None and current.text:
             _check_seen(overlay, place, current)
+        elif current is None and (moved := overlay.find_moved(place)) is not None:
+            _check_seen(overlay, moved, read_existing(overlay, moved))
         old = None if current is None else current.text
         length = len(args.content) + len(old or "")
         content, message = await run_in_thread_if_long(length, _prepare_rewrite, place, old, args.content)
@@ -119,6 +121,13 @@ class RenameFile(Tool[RenameFileArguments]):
         overlay = context.overlay
         old, new = overlay.view.resolve(args.path), overlay.view.resolve(args.new_path)
         text = read_existing(overlay, old).text
+        is_taken = overlay.find_kind(new) is None and overlay.view.find_kind(new) is not None
+        if is_taken and overlay.find_origin(old).key != new.key:
+            # The edits of the two files are independent. If one of them is in conflict, the other must lose no text.
+            raise ToolFailed(
+                f"{quote_path(new.label)} existed when this turn began, so no other file can take its name in this "
+                "turn. To replace its text, use write_file."
+            )
         overlay.rename(old, new)
         is_whole = overlay.sight.knows_whole(old.key, text)
         return _report(
@@ -158,8 +167,8 @@ def _check_seen(overlay: EditOverlay, place: Place, current: FileText) -> None:
     name, known = quote_path(place.label), overlay.sight.find(place.key)
     if not is_showable(place.label, current.text):
         raise ToolFailed(
-            f"{name} cannot be shown whole, because it is too long or contains invisible characters. So it cannot be "
-            "replaced or deleted; change it with edit_file."
+            f"{name} cannot be shown whole, because it is too long, or contains invisible characters and also texts "
+            "like `<U+200B>`. So it cannot be replaced or deleted; change it with edit_file."
         )
     if known is None:
         reason = f"{name} exists, and you have not read it."
@@ -282,10 +291,9 @@ def _compute_line_numbers(text: str, starts: Sequence[int]) -> list[int]:
 def _explain_missing_text(place: Place, text: str, old: str) -> str:
     head = f"old_text is not in {quote_path(place.label)}."
     lines, expected = split_lines(text), split_lines(old)
-    if (first := _find_ignoring_white_space(lines, expected)) is not None:
-        last = first + len(expected)
-        where = f"Line {last} differs" if len(expected) == 1 else f"Lines {first + 1}-{last} differ"
-        return f"{head} {where} from it only in whitespace; copy the text exactly."
+    if (numbers := _find_ignoring_white_space(lines, expected)) is not None:
+        where = "Line {} differs" if numbers[0] == numbers[1] else "Lines {}-{} differ"
+        return f"{head} {where.format(*numbers)} from it only in whitespace; copy the text exactly."
     first_words = next((set(_WORD.findall(line)) for line in expected if line.strip()), set())
     score, number = max(
         ((_measure_similarity(first_words, set(_WORD.findall(line))), -n) for n, line in enumerate(lines, 1)),
@@ -296,14 +304,23 @@ def _explain_missing_text(place: Place, text: str, old: str) -> str:
     return f"{head} The nearest line is {-number}: {lines[-number - 1].strip()[:200]}"
 
 
-def _find_ignoring_white_space(lines: list[str], expected: list[str]) -> int | None:
-    """Return the index in `lines` where `expected` begins, or None. Whitespace differences are ignored.
+def _find_ignoring_white_space(lines: list[str], expected: list[str]) -> tuple[int, int] | None:
+    """Return the numbers of the first and the last line in `lines` that differ from `expected` only in whitespace.
 
-    A single search in the joined lines keeps the running time linear.
+    Blank lines are ignored, too, unless only they are expected. A single search in the joined lines keeps the running
+    time linear.
     """
-    text, sought = ("\n".join(("", *(" ".join(line.split()) for line in side), "")) for side in (lines, expected))
-    at = text.find(sought) if expected else -1
-    return None if at < 0 else text.count("\n", 0, at)
+    is_blank = not "".join(expected).strip()
+    rows, sought_rows = (
+        [(number, words) for number, line in enumerate(side, 1) if (words := " ".join(line.split())) or is_blank]
+        for side in (lines, expected)
+    )
+    text, sought = ("\n".join(("", *(words for _, words in side), "")) for side in (rows, sought_rows))
+    at = text.find(sought) if sought_rows else -1
+    if at < 0:
+        return None
+    first = text.count("\n", 0, at)
+    return rows[first][0], rows[first + len(sought_rows) - 1][0]
 
 
 def _measure_similarity(a: set[str], b: set[str]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from pydantic import Field
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.file_sight import describe_text
 from thinklsp.core.lines import split_lines
-from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
+from thinklsp.core.text_safety import RESULT_LIMIT, can_restore, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput, is_kept_path
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread, run_in_thread_if_long
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
@@ -22,6 +23,7 @@ from thinklsp.workspace.relpath import quote_path
 from thinklsp.workspace.view import FileText, Place
 
 _NOTE_RESERVE = 300
+_READING_HEADING = re.compile(r"(.+), lines (\d+)-\d+ of (\d+)")
 _MAX_LINE = 4_000
 _LISTING_SECONDS = 10.0
 _MAX_NAMED_FOLDERS = 40
@@ -38,8 +40,8 @@ class ReadFile(Tool[ReadFileArguments]):
     description: ClassVar[str] = (
         "Read a text file with line numbers. Open documents are read as they are in the editor, and edits from this "
         "turn are visible. Long files are cut; continue with start_line. The number and the tab before each line are "
-        "not part of the file. Invisible characters are shown as <U+XXXX>. Only a file that was shown whole, without "
-        "cuts and such characters, can be replaced or deleted."
+        "not part of the file. Invisible characters are shown as <U+XXXX>, and can be written so. Only a file that was "
+        "shown whole, without cuts, can be replaced or deleted."
     )
     read_only: ClassVar[bool] = True
     arguments = ReadFileArguments
@@ -67,12 +69,12 @@ class ReadFile(Tool[ReadFileArguments]):
 
 
 def is_showable(label: str, text: str) -> bool:
-    """Return True if one call can show the whole text exactly as it is."""
+    """Return True if one call can show the whole text without cuts and doubtful escapes."""
     return _show_text(label, text, ReadFileArguments(path=label))[1]
 
 
 def _show_text(label: str, text: str, args: ReadFileArguments) -> tuple[str, bool]:
-    """Return the lines that a call asks for, and True if they are the whole text, without cuts and escapes."""
+    """Return the lines that a call asks for, and True if they are the whole text, without cuts and doubtful escapes."""
     # `write_file` keeps a byte order mark, so the model does not need it.
     lines = split_lines(text.removeprefix("\ufeff"))
     first, last = args.start_line or 1, min(args.end_line or len(lines), len(lines))
@@ -105,10 +107,35 @@ def read_existing(overlay: EditOverlay, place: Place) -> FileText:
 def _number_lines(label: str, lines: list[str], first: int, last: int) -> tuple[str, bool]:
     numbered = (f"{number:>5}\t{_clip_line(lines[number - 1])}" for number in range(first, last + 1))
     rows, is_cut = take_fitting(numbered, RESULT_LIMIT - _NOTE_RESERVE - len(escape_invisible(label)))
+    plain = (f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1))
+    is_whole = can_restore("\n".join(rows), "\n".join(plain))
+    return _format_reading(format_path(label), first, len(lines), rows, is_cut=is_cut), is_whole
+
+
+def _format_reading(path: str, first: int, total: int, rows: Sequence[str], *, is_cut: bool) -> str:
     after = first + len(rows)
     note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
-    is_whole = rows == [f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1)]
-    return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note)), is_whole
+    return "\n".join((f"{path}, lines {first}-{after - 1} of {total}", *rows, *note))
+
+
+def cut_reading(text: str, size: int) -> str | None:
+    """Return the first lines of a `read_file` result that fit into `size` bytes, with a note where to continue.
+
+    Return None if no line fits, or if the text is not a result with lines.
+    """
+    heading, *rows = text.split("\n")
+    match = _READING_HEADING.fullmatch(heading)
+    if match is None:
+        return None
+    left, count = size - len(heading.encode()) - _NOTE_RESERVE // 3, 0
+    for row in rows:
+        left -= len(row.encode()) + 1
+        if left < 0:
+            break
+        count += 1
+    if not count:
+        return None
+    return _format_reading(match[1], int(match[2]), int(match[3]), rows[:count], is_cut=True)
 
 
 def _strip_end(line: str) -> str:

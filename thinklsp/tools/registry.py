@@ -10,7 +10,7 @@ from pydantic import Field
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.events import PlanEntry, PlanStatus
 from thinklsp.core.messages import ToolSpec
-from thinklsp.core.text_safety import to_one_line
+from thinklsp.core.text_safety import sanitize_message, to_one_line
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.tools.command import RunCommand
 from thinklsp.tools.diagnostics import ReadDiagnostics
@@ -50,9 +50,8 @@ class ShowPlan(Tool[PlanArguments]):
         return f"plan ({count} of {len(args.entries)} done)"
 
     async def run(self, args: PlanArguments, context: ToolContext) -> ToolOutput:  # noqa: ARG002 - part of the signature
-        return ToolOutput(
-            "The plan is shown.", plan=tuple(PlanEntry(entry.text, entry.status) for entry in args.entries)
-        )
+        plan = tuple(PlanEntry(sanitize_message(entry.text), entry.status) for entry in args.entries)
+        return ToolOutput("The plan is shown.", plan=plan)
 
 
 class AskUserArguments(Arguments):

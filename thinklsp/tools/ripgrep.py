@@ -31,6 +31,8 @@ _CHUNK_BYTES = 1 << 16
 # The limits of a single worker call. The whole search has a separate time limit.
 _WORKER_SECONDS = 10.0
 _MAX_BATCH_CHARACTERS = 2_000_000
+# The maximum number of files in the arguments of a process, which may take 2 MB.
+_MAX_ARGUMENTS = 400
 _MAX_OUTPUT_BYTES = 50 * 1024 * 1024
 # A match in a long line produces a huge JSON message. A line of 5 MB that matches everywhere produces 225 MB.
 _LONG_MESSAGE_BYTES = 1024 * 1024
@@ -128,9 +130,40 @@ async def search_tree(
 
     If `ignore_file` is true, the `.gitignore` in `folder` also applies.
     """
-    argv = [program, *_OPTIONS, *_TREE_OPTIONS, *(("--ignore-file=.gitignore",) if ignore_file else ())]
-    argv += [f"--glob={glob}" for glob in query.globs]
+    argv = [program, *_OPTIONS, *_build_tree_arguments(query.globs, ignore_file=ignore_file)]
     argv += [*_build_pattern_arguments(query), "./" + "/".join(start)]
+    async for match in _run_search(argv, folder):
+        yield match
+
+
+async def search_files(program: str, folder: str, paths: Sequence[str], query: Query) -> AsyncGenerator[Match, None]:
+    """Yield the matches in files of a folder in any order. Close the iterator to stop ripgrep."""
+    for first in range(0, len(paths), _MAX_ARGUMENTS):
+        named = (f"./{path}" for path in paths[first : first + _MAX_ARGUMENTS])
+        async for match in _run_search([program, *_OPTIONS, *_build_pattern_arguments(query), *named], folder):
+            yield match
+
+
+async def find_ignore_files(
+    program: str, folder: str, start: Sequence[str], *, ignore_file: bool = False
+) -> Sequence[str]:
+    """Return the paths of the `.gitignore` files that `search_tree` uses below the `start` folder."""
+    globs = ("**/.gitignore", *(f"!{name}" for name in PRUNED_FOLDERS))
+    options = [option for option in _OPTIONS if option != "--json"]
+    argv = [program, *options, *_build_tree_arguments(globs, ignore_file=ignore_file), "--files", "--null", "--"]
+    async with run_child([*argv, "./" + "/".join(start)], folder) as process:
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        output = await process.stdout.read(_MAX_OUTPUT_BYTES)
+        await _check_end(process)
+    return [os.fsdecode(path).removeprefix("./") for path in output.split(b"\0") if path]
+
+
+def _build_tree_arguments(globs: Iterable[str], *, ignore_file: bool) -> list[str]:
+    options = [*_TREE_OPTIONS, *(("--ignore-file=.gitignore",) if ignore_file else ())]
+    return options + [f"--glob={glob}" for glob in globs]
+
+
+async def _run_search(argv: Sequence[str], folder: str) -> AsyncGenerator[Match, None]:
     async with run_child(argv, folder) as process, aclosing(_read_messages(process)) as messages:
         async for message in messages:
             if (match := _parse_match(message)) is not None:

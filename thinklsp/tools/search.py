@@ -28,8 +28,10 @@ from thinklsp.tools.ripgrep import (
     RipgrepKilled,
     UnsupportedRipgrep,
     build_globs,
+    find_ignore_files,
     find_ripgrep,
     match_texts,
+    search_files,
     search_texts,
     search_tree,
 )
@@ -233,8 +235,13 @@ class _Search:
         rules = await run_in_thread(IgnoreRules, root, below.parts)
         ignore_stat = root.stat(RelPath.build((".gitignore",))) if below.parts and not rules.is_start_ignored else None
         ignore_file = ignore_stat is not None and ignore_stat.kind == "file"
+        if await self._has_ambiguous_rules(program, start, rules, ignore_file=ignore_file):
+            places = await FileWalk(self._overlay, (start,), self._glob, _MAX_FILES).run()
+            paths = ["/".join(place.path.parts) for place in places if place.path is not None]
+            matches = search_files(program, root.path, paths, query)
+        else:
+            matches = search_tree(program, root.path, below.parts, query, ignore_file=ignore_file)
         texts: dict[str, SearchedText | None] = {}
-        matches = search_tree(program, root.path, below.parts, query, ignore_file=ignore_file)
         async with aclosing(matches) as stream:
             async for match in stream:
                 name = match.path.removeprefix("./")
@@ -246,6 +253,14 @@ class _Search:
                 if self._result.is_full:
                     return
 
+    async def _has_ambiguous_rules(self, program: str, start: Place, rules: IgnoreRules, *, ignore_file: bool) -> bool:
+        """Return True if ripgrep may ignore other files than `list_files` below a folder."""
+        if start.root is None or start.path is None:
+            return False
+        paths = await find_ignore_files(program, start.root.path, start.path.parts, ignore_file=ignore_file)
+        folders = [tuple(path.split("/")[:-1]) for path in paths] + [()] * ignore_file
+        return await run_in_thread(lambda: any(map(rules.is_ambiguous, folders)))
+
     def _read_match(self, start: Place, parts: tuple[str, ...], rules: IgnoreRules) -> SearchedText | None:
         """Read a file that ripgrep reported, or return None if the file is ignored or not readable."""
         depth = len(start.path.parts) if start.path is not None else 0
@@ -256,7 +271,7 @@ class _Search:
             text = None if place.key in self._changed_keys else self._overlay.peek(place)
         except PathRefused:
             return None
-        return None if text is None else SearchedText(place, text.text)
+        return None if text is None or "\0" in text.text else SearchedText(place, text.text)
 
     def _is_in_glob(self, root: Root, parts: tuple[str, ...], depth: int) -> bool:
         above = self._overlay.view.find_label_prefix(root)

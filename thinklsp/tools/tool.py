@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import CallLocation
-from thinklsp.core.messages import ToolSpec, ToolUseBlock
+from thinklsp.core.messages import AssistantMessage, ContentBlock, ToolSpec, ToolUseBlock
 from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, truncate
+from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, to_one_line, truncate
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput, ToolType
 from thinklsp.tools.command_runs import Commands
 from thinklsp.tools.editor import Editor, NoEditor
@@ -53,6 +54,7 @@ async def run_in_thread_if_long(length: int, work: Callable[_P, _T], *args: _P.a
 
 
 _LOG = logging.getLogger(__name__)
+_NAME_SEPARATOR = re.compile(r"[^\w-]+")
 _MAX_TITLE = 120
 _MAX_TITLE_SOURCE = 1_000
 
@@ -159,10 +161,10 @@ def describe(tool_use: ToolUseBlock, tools: Sequence[AnyTool]) -> str:
     """
     tool = _find(tool_use.name, tools)
     if tool is None or tool_use.input is None:
-        return truncate(mask_keys(escape_invisible(tool_use.name[:_MAX_TITLE_SOURCE])), _MAX_TITLE)
+        return truncate(mask_keys(to_one_line(tool_use.name[:_MAX_TITLE_SOURCE])), _MAX_TITLE)
     # Truncate the title before escaping it, because it may contain a very long path. Mask it before the last cut, so
     # that no part of a key remains.
-    line = mask_keys(" ".join(escape_invisible(tool.format_title(tool_use.input)[:_MAX_TITLE_SOURCE]).split()))
+    line = mask_keys(to_one_line(tool.format_title(tool_use.input)[:_MAX_TITLE_SOURCE]))
     return line if len(line) <= _MAX_TITLE else line[: _MAX_TITLE - 1] + "…"
 
 
@@ -170,6 +172,24 @@ def find_location(tool_use: ToolUseBlock, tools: Sequence[AnyTool]) -> CallLocat
     """Return the file that a tool call is about, or None if there is none."""
     tool = _find(tool_use.name, tools)
     return None if tool is None or tool_use.input is None else tool.find_location(tool_use.input)
+
+
+def resolve_tool_names(message: AssistantMessage, tools: Sequence[AnyTool]) -> AssistantMessage:
+    """Return the message with the names of the tools that its calls mean.
+
+    Some models write a prefix, a residue of their template, or other capitals, such as `functions.Edit_File<|call|>`.
+    An unknown name counts as a tool's only if exactly one tool has the name of one of its parts.
+    """
+    names = {tool.name for tool in tools}
+
+    def resolve(block: ContentBlock) -> ContentBlock:
+        if not isinstance(block, ToolUseBlock) or block.name in names:
+            return block
+        parts = {part.casefold() for part in _NAME_SEPARATOR.split(block.name)}
+        meant = [name for name in names if name.casefold() in parts]
+        return replace(block, name=meant[0]) if len(meant) == 1 else block
+
+    return replace(message, blocks=tuple(map(resolve, message.blocks)))
 
 
 async def call(tool_use: ToolUseBlock, tools: Sequence[AnyTool], context: ToolContext) -> ToolOutput:

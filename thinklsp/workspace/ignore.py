@@ -21,6 +21,12 @@ _MAX_ALTERNATIVES = 64
 _MAX_FILE_BYTES = 256 * 1024
 # The maximum number of names with `?` or character sets in the patterns of one file.
 _MAX_COMPILED = 500
+# Parts of a line that ripgrep reads, or may read, in another way than git: `?`, which is a byte for git and a character
+# for ripgrep, braces, escapes, sets other than `[a-z0-9_.]`, stars in a row, tabs at the end, and unusual paths.
+_AMBIGUOUS = re.compile(
+    r"[?{}\\\0\ufeff]|\[(?!(?:[A-Za-z0-9_.](?:-[A-Za-z0-9])?)+\])|(?<=[^/])\*\*|\*\*(?=[^/])"
+    r"|[^\S ] *$|//|(?:^|/)\.{1,2}(?:/|$)|^!?/?$"
+)
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
 # A part of a glob in which brackets and braces are literal: an escaped character or a character set.
 _PLAIN_IN_GLOB = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
@@ -48,6 +54,16 @@ class IgnoreRules:
         return any(
             self._is_excluded(parts[:depth], depth < len(parts))
             for depth in range(self._start_depth + 1, len(parts) + 1)
+        )
+
+    def is_ambiguous(self, folder: tuple[str, ...]) -> bool:
+        """Return True if ripgrep may read the `.gitignore` of a folder in another way than git."""
+        try:
+            lines = self._read_lines(folder, errors="strict") or ()
+        except (PathRefused, UnicodeDecodeError):
+            return True
+        return sum("[" in line for line in lines) > _MAX_COMPILED or any(
+            line and not line.startswith("#") and _AMBIGUOUS.search(line) for line in lines
         )
 
     def filter_listing(
@@ -98,14 +114,19 @@ class IgnoreRules:
 
     def _load(self, folder: tuple[str, ...]) -> Patterns | None:
         try:
-            data = self._root.read(RelPath.build((*folder, _FILE_NAME)), limit=_MAX_FILE_BYTES)
+            lines = self._read_lines(folder, errors="replace")
         except PathRefused:
             return None
+        if lines is None:
+            return None
+        parsed = map(parse_line, lines)
+        return Patterns(_limit_compiled(pattern for pattern in parsed if pattern is not None))
+
+    def _read_lines(self, folder: tuple[str, ...], errors: str) -> list[str] | None:
+        data = self._root.read(RelPath.build((*folder, _FILE_NAME)), limit=_MAX_FILE_BYTES)
         if data is None:
             return None
-        lines = data.decode("utf-8", "replace").removeprefix("\ufeff").split("\n")
-        parsed = (parse_line(line.removesuffix("\r")) for line in lines)
-        return Patterns(_limit_compiled(pattern for pattern in parsed if pattern is not None))
+        return [line.removesuffix("\r") for line in data.decode("utf-8", errors).removeprefix("\ufeff").split("\n")]
 
 
 class GlobFilter:

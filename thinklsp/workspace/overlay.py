@@ -8,6 +8,7 @@ user's consent, but the language server never does.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from thinklsp.core.edits import EditSet, FileEdit
@@ -64,6 +65,11 @@ class EditOverlay:
         """Return the original place of a renamed file. For other files, return `place` itself."""
         old = next((old for old, new in self._find_renames().items() if new == place.key), None)
         return place if old is None else self._pending[old].place
+
+    def find_moved(self, place: Place) -> Place | None:
+        """Return the new place of a file that this turn renamed, or None."""
+        moved = (pending for pending in self._pending.values() if pending.origin == place.key)
+        return next((pending.place for pending in moved if pending.place.key != place.key), None)
 
     def write(self, place: Place, text: str) -> None:
         """Set the text of a new or existing file. If the file must not be changed, raise PathRefused without any
@@ -137,6 +143,9 @@ class EditOverlay:
         before = None if start is None else start.text
         version = None if start is None else start.version
         key = "" if place.root is None else place.key
+        if target is None and pending.text is None and before is not None and has_bom(place):
+            # The text must be complete for an undo, because no file is left that has the mark.
+            before = _BOM + before.removeprefix(_BOM)
         if target is not None:
             new = target.place
             return FileEdit(place.uri, place.label, before, target.text, version, new.uri, new.label, key)
@@ -210,7 +219,15 @@ def _check_size(place: Place, text: str) -> None:
         )
 
 
-_BOM_BYTES = b"\xef\xbb\xbf"
+_BOM, _BOM_BYTES = "\ufeff", b"\xef\xbb\xbf"
+
+
+def has_bom(place: Place) -> bool:
+    """Return whether the file on disk starts with a byte order mark, which editors do not include in a document."""
+    data = None
+    with suppress(PathRefused):
+        data = None if place.root is None or place.path is None else place.root.read(place.path)
+    return data is not None and data.startswith(_BOM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,15 @@ from typing import Literal
 # The folder of the server's own documents. The user's settings cannot make it accessible to tools.
 OWN_FOLDERS = (".thinklsp",)
 
+# Names that editors and people give to a copy of a file. Few names end like one, and this look is faster.
+_BACKUP_END = re.compile(r"bak|kup|old|rig|nal|ave|ved|opy|[te]mp|rev|sw[a-z]")
+_BACKUP = re.compile(
+    r"#(.+)#|\.?(.+)\.sw[a-z]"
+    r"|(.+?)(?:~|[._-](?:bak|backup|old|orig|original|save|saved|copy|tmp|temp|prev|\d{1,8}))+"
+)
+
+_WILDCARDS = set("*?[")
+
 _ListName = Literal["secret", "secret_files", "guarded"]
 
 
@@ -27,7 +36,17 @@ _ListName = Literal["secret", "secret_files", "guarded"]
 def load_patterns(kind: _ListName) -> tuple[str, ...]:
     """Return the patterns of the list `kind` in `protected.toml`."""
     groups = tomllib.loads(files(__package__).joinpath("protected.toml").read_text("utf-8"))[kind]
-    return tuple(pattern for group in groups.values() for pattern in group)
+    return tuple(pattern for group in groups.values() for text in group for pattern in _expand_braces(text))
+
+
+def _expand_braces(text: str) -> Iterator[str]:
+    """Yield a pattern for each combination of the alternatives in braces."""
+    head, _, rest = text.partition("{")
+    choices, brace, tail = rest.partition("}")
+    if not brace:
+        yield text
+    for choice in choices.split(",") if brace else ():
+        yield from _expand_braces(head + choice + tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +89,15 @@ class _Rules:
 def _build_matcher(parts: Iterable[str]) -> Callable[[str], bool]:
     """Return a function that returns True if any pattern matches a name.
 
-    Most patterns are plain names, which are looked up in a set.
+    Most patterns are plain names, which are looked up in a set, or the ends of names.
     """
     patterns = set(parts)
-    plain = frozenset(part for part in patterns if not set(part) & set("*?["))
+    plain = frozenset(part for part in patterns if not set(part) & _WILDCARDS)
+    ends = {part for part in patterns if part[0] == "*" and not set(part[1:]) & _WILDCARDS}
+    suffixes = tuple(part[1:] for part in ends)
     # An empty regular expression would match every name. If there are no wildcards, use one that matches no name.
-    wild = re.compile("|".join(sorted(translate(part) for part in patterns - plain)) or "(?!)")
-    return lambda name: name in plain or wild.match(name) is not None
+    wild = re.compile("|".join(sorted(translate(part) for part in patterns - plain - ends)) or "(?!)")
+    return lambda name: name in plain or name.endswith(suffixes) or wild.match(name) is not None
 
 
 @lru_cache(maxsize=8)
@@ -105,6 +126,8 @@ class ProtectedPaths:
         The reason is the rest of a sentence that begins with the path.
         """
         names = [_fold_forms(part) for part in parts]
+        if names:
+            names[-1] = _add_originals(names[-1])
         if any(self._own.find_spans(names)):
             return "belongs to thinklsp, so tools cannot use it."
         pattern = self._find_refusing_pattern(self._secret, names) or self._find_refusing_pattern(
@@ -127,7 +150,9 @@ class ProtectedPaths:
     def is_candidate(self, name: str) -> bool:
         """Return True if `explain_read_refusal` might reject a path with this file name. This check is fast."""
         return any(
-            rules.is_last(form) for form in _fold_forms(name) for rules in (self._secret, self._secret_files, self._own)
+            rules.is_last(form)
+            for form in _add_originals(_fold_forms(name))
+            for rules in (self._secret, self._secret_files, self._own)
         )
 
     def _find_refusing_pattern(
@@ -152,6 +177,13 @@ def _fold_forms(name: str) -> tuple[str, ...]:
     whole = _fold(name)
     stem, colon, _ = whole.partition(":")
     return (whole, stem) if colon else (whole,)
+
+
+def _add_originals(forms: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names with the names of the files of which they are backups, such as `a.key` for `a.key.bak`."""
+    if not any(_BACKUP_END.fullmatch(form, max(0, len(form) - 3)) or form[-1:] in "~#0123456789" for form in forms):
+        return forms
+    return forms + tuple(match[match.lastindex or 0] for form in forms if (match := _BACKUP.fullmatch(form)))
 
 
 def _fold(name: str) -> str:

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.ignore import IgnoreRules
-from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.overlay import EditOverlay, has_bom
 from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.protected import is_config_name, strip_logins
 from thinklsp.workspace.relpath import RelPath
@@ -70,16 +70,8 @@ def read_content(overlay: EditOverlay, place: Place) -> bytes | None:
     if current is None or place.root is None or place.path is None:
         return None
     data = current.text.encode("utf-8", "replace")
-    # Editors preserve a byte order mark without including it in the document's text.
-    marked = current.has_bom or _has_bom(overlay.find_origin(place))
+    marked = current.has_bom or has_bom(overlay.find_origin(place))
     return _BOM_BYTES + data if marked and not data.startswith(_BOM_BYTES) else data
-
-
-def _has_bom(place: Place) -> bool:
-    data = None
-    with suppress(PathRefused):
-        data = None if place.root is None or place.path is None else place.root.read(place.path)
-    return data is not None and data.startswith(_BOM_BYTES)
 
 
 def _find_mode(place: Place) -> int:

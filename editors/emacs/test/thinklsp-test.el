@@ -11,6 +11,7 @@
 
 (require 'ert)
 (require 'thinklsp)
+(require 'thinklsp-edits)
 
 (ert-deftest thinklsp-test-columns-are-counted-in-the-encoding-of-the-server ()
   (pcase-dolist (`(,text ,utf-8 ,utf-16 ,utf-32)
@@ -91,6 +92,50 @@
     (dolist (command '(thinklsp-fix thinklsp-explain thinklsp-undo thinklsp-usage thinklsp-sessions))
       (should-error (call-interactively command) :type 'user-error))
     (should (equal " thinklsp" (thinklsp-status)))))
+
+;;; Edits
+
+(defun thinklsp-test-changes (folder)
+  "Return changes of files in FOLDER: one is created, one deleted, one changed."
+  (let ((uri (lambda (name) (concat "file://" folder name))))
+    (vector (list :kind "create" :uri (funcall uri "new/a%20b.txt"))
+            (list :textDocument (list :uri (funcall uri "new/a%20b.txt") :version nil)
+                  :edits [(:range (:start (:line 0 :character 0) :end (:line 0 :character 0))
+                           :newText "\ufeffone\r\ntwo")])
+            (list :kind "delete" :uri (funcall uri "old.txt"))
+            (list :textDocument (list :uri (funcall uri "kept.txt") :version nil)
+                  :edits [(:range (:start (:line 1 :character 0) :end (:line 2 :character 0)) :newText "TWO\n")]))))
+
+(defun thinklsp-test-bytes (path)
+  "Return the bytes of the file PATH."
+  (with-temp-buffer
+    (set-buffer-multibyte nil)
+    (insert-file-contents-literally path)
+    (buffer-string)))
+
+(ert-deftest thinklsp-test-an-edit-writes-new-files-byte-by-byte ()
+  (let ((folder (file-name-as-directory (make-temp-file "thinklsp" t))))
+    (write-region "old\n" nil (concat folder "old.txt") nil 'silent)
+    (write-region "one\ntwo\n" nil (concat folder "kept.txt") nil 'silent)
+    (let ((edit (list :documentChanges (thinklsp-test-changes folder)))
+          (apply-edits (lambda (edits _version)
+                         (goto-char (point-min))
+                         (forward-line 1)
+                         (delete-region (point) (point-max))
+                         (insert (thinklsp-get (aref edits 0) 'newText)))))
+      (should (equal '(:applied t) (thinklsp-answer-edit edit apply-edits)))
+      (should (equal "\357\273\277one\r\ntwo" (thinklsp-test-bytes (concat folder "new/a b.txt"))))
+      (should-not (file-exists-p (concat folder "old.txt")))
+      (should (equal "one\nTWO\n" (thinklsp-test-bytes (concat folder "kept.txt"))))
+      ;; A file that is there already is not replaced.
+      (should (eq :json-false (plist-get (thinklsp-answer-edit edit apply-edits) :applied)))
+      (should (equal "\357\273\277one\r\ntwo" (thinklsp-test-bytes (concat folder "new/a b.txt")))))))
+
+(ert-deftest thinklsp-test-the-files-of-an-edit-are-named-with-their-changes ()
+  (let ((default-directory "/x/"))
+    (should (equal '(("file:///x/new/a%20b.txt" "Create new/a b.txt" . 1) ("file:///x/old.txt" "Delete old.txt" . 1)
+                     ("file:///x/kept.txt" "Change kept.txt" . 1))
+                   (thinklsp--files (thinklsp-test-changes "/x/"))))))
 
 (provide 'thinklsp-test)
 ;;; thinklsp-test.el ends here

@@ -10,6 +10,7 @@ import { inform, told, warn } from './said';
 import type { Turns } from './turns';
 
 const APPLY = 'Apply';
+const DISCARD = 'Discard';
 const DIFF = 'Show diff';
 const READ = 'Read Answer';
 const SHORT = 160;
@@ -49,12 +50,14 @@ export class Outcomes {
         if (left.every(file => DECLINED.test(file.reason ?? ''))) {
             return;
         }
-        const chosen = await shown(files, APPLY, DIFF);
+        const chosen = await shown(files, APPLY, DIFF, DISCARD);
         if (chosen === APPLY) {
             const applied = await told(() => this.turns.ask<Applied>('thinklsp.apply', { turnId }));
             if (applied !== undefined) {
                 await this.tellApplied(applied);
             }
+        } else if (chosen === DISCARD) {
+            await told(() => this.turns.ask('thinklsp.discard', { turnId }));
         } else if (chosen === DIFF) {
             const first = left.find(file => file.uri === uri) ?? left[0];
             await told(() => this.compare(turnId, first?.uri ?? uri ?? ''));
@@ -77,6 +80,9 @@ export class Outcomes {
             },
         });
         const held = actions?.find(action => isApply(action, turnId));
+        if (held?.edit !== undefined && isDeleted(held.edit, document.uri)) {
+            return this.pages.compare(document.uri, nameOf(uri), '');
+        }
         const edits = held?.edit === undefined ? [] : editsOf(held.edit, document.uri);
         if (edits.length === 0) {
             throw new Error(`No difference to show for ${nameOf(uri)}.`);
@@ -132,6 +138,11 @@ function why(file: EditedFile): string {
 function isApply(action: CodeAction, turnId: string): boolean {
     const [given] = (action.command?.arguments ?? []) as { turnId?: string }[];
     return action.command?.command === 'thinklsp.apply' && given?.turnId === turnId;
+}
+
+function isDeleted(edit: WorkspaceEdit, uri: Uri): boolean {
+    const changes = edit.documentChanges ?? [];
+    return changes.some(change => 'kind' in change && change.kind === 'delete' && Uri.parse(change.uri).path === uri.path);
 }
 
 function editsOf(edit: WorkspaceEdit, uri: Uri): TextEdit[] {

@@ -6,7 +6,7 @@ import { type Partial, type Turn, isFromView, isPartial, isToView } from '../src
 import { fixesFor } from '../src/chat/fixes';
 import { modelFacts, providerName } from '../src/chat/models';
 import { parseFindings, parsePlace, splitPlaces } from '../src/chat/places';
-import { applied, begun, failed, taken } from '../src/chat/turn';
+import { afterDrop, applied, begun, failed, taken } from '../src/chat/turn';
 import { mentions, slashed, typed } from '../src/chat/words';
 import { RESULT, USAGE } from './values';
 
@@ -107,6 +107,8 @@ test('what apply has done stands at the files', () => {
     assert.deepEqual([some.edits?.applied, some.edits?.files[1]?.status], ['some', 'held']);
     const all = applied(some, [{ ...other, status: 'applied', reason: null }]);
     assert.equal(all.edits?.applied, 'all');
+    const statuses = (isUndone: boolean) => some.edits?.files.map(file => afterDrop(file, isUndone).status);
+    assert.deepEqual([statuses(false), statuses(true)], [['applied', 'discarded'], ['undone', 'discarded']]);
 });
 
 test('an error offers the buttons that help', () => {

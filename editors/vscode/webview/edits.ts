@@ -7,6 +7,7 @@ export interface EditActs {
     file(uri: string): void;
     diff(turnId: string, uri: string): void;
     apply(turnId: string): void;
+    discard(turnId: string): void;
     decide(turnId: string, uri: string | null, how: 'keep' | 'undo'): void;
 }
 
@@ -18,6 +19,7 @@ const STATES: Record<ChangedFile['status'], string> = {
     held: 'not applied',
     unknown: 'possibly applied',
     undone: 'undone',
+    discarded: 'discarded',
 };
 
 /** `decided`: the files with marks in the editor, and what the user has kept and undone of them. */
@@ -32,7 +34,10 @@ export function editsShown(edits: Edits, turnId: string, decided: readonly Decid
         );
     }
     if (waiting.length > 0) {
-        head.append(button({ text: 'Apply', class: 'primary' }, () => acts.apply(turnId)));
+        head.append(
+            button({ text: 'Apply', class: 'primary' }, () => acts.apply(turnId)),
+            button({ text: 'Discard' }, () => acts.discard(turnId)),
+        );
     }
     const rows = edits.files.map(file => row(file, turnId, decided.find(({ uri }) => decoded(uri) === decoded(file.uri)), acts));
     return element('section', { class: 'edits', 'aria-label': 'Changed files' }, head, element('ul', {}, ...rows));
@@ -48,7 +53,7 @@ function summed(edits: Edits, waiting: number): string {
 }
 
 function isWaiting({ status }: ChangedFile): boolean {
-    return status !== 'applied' && status !== 'undone';
+    return !['applied', 'undone', 'discarded'].includes(status);
 }
 
 function row(file: ChangedFile, turnId: string, decided: Decided | undefined, acts: EditActs): HTMLElement {

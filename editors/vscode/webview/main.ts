@@ -47,6 +47,7 @@ const transcript = new Transcript({
     file: uri => post({ kind: 'file', uri }),
     diff: (turnId, uri) => post({ kind: 'diff', turnId, uri }),
     apply: turnId => post({ kind: 'apply', turnId }),
+    discard: turnId => post({ kind: 'discard', turnId }),
     retry,
     decide: (turnId, uri, how) => post({ kind: 'decide', turnId, uri, how }),
 });

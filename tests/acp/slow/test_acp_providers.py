@@ -13,7 +13,7 @@ from tests.support.client.raw import RawClient
 from tests.support.outside import Connect, check_turn_result, statuses
 from tests.support.services import WAYS, Service, Way, sealed_in
 from tests.support.watching import HANG_SECONDS
-from thinklsp.simulator.scenario import Scenario
+from thinklsp.offline.scenario import Scenario
 
 Json = Any
 # One way for each dialect.

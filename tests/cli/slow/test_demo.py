@@ -48,7 +48,7 @@ def test_next_steps_fit_a_narrow_terminal():
 @pytest.fixture
 def quick(tmp_path):
     """The packaged course at a pace at which a test can watch: files of one's own play exactly as they say."""
-    text = (files("thinklsp.simulator") / "scenarios" / "demo.toml").read_text()
+    text = (files("thinklsp.offline") / "scenarios" / "demo.toml").read_text()
     quick, count = re.subn(r"interval_ms = \d+", "interval_ms = 2", text, count=1)
     assert count == 1
     path = tmp_path / "quick.toml"

@@ -9,6 +9,7 @@ from lsprotocol import types
 
 from tests.e2e.acting import edit_file, never_answer, read_file, say, stop_waiting, write_file
 from tests.e2e.conftest import Begin
+from tests.support.client.actions import ResponseError
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
@@ -21,6 +22,7 @@ OTHER = write_file("b.py", "b = 2\n")
 SCHEMA = edit_file("app.py", "return 1", 'return {"$ref": "https://example.com/?1"}')
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 0}}
 PLAIN = capabilities(workspace__workspaceEdit__changeAnnotationSupport=None)
+BRIDGED = capabilities(workspace__workspaceEdit__changeAnnotationSupport=None, experimental__thinklsp__editor=["save"])
 QUESTION = "window/showMessageRequest"
 
 
@@ -121,8 +123,23 @@ async def test_neovim_gets_a_question_and_no_annotations(begin: Begin) -> None:
     assert len(outside.client.calls(QUESTION)) == 1
 
 
+# A client, what it announces -> the text of a new file. Neovim alone inserts text in front of an empty line.
+NEW_TEXTS = [("Neovim", PLAIN, "new = 1"), ("Neovim", BRIDGED, "new = 1\n"), ("Another editor", PLAIN, "new = 1\n")]
+
+
+@pytest.mark.parametrize(("name", "announce", "text"), NEW_TEXTS)
+async def test_new_file_ends_with_one_line_end(begin: Begin, name: str, announce: Any, text: str) -> None:
+    """N3: the file had an empty line at its end."""
+    call, _ = OPERATIONS["create"]
+    outside, uri = await editing(begin, HERE, call, announce=announce, client_name=name)
+    outside.client.editor.message_answers = ["Apply"]
+    await change(outside, uri)
+    *_, create, filled = outside.client.edits()[0].edit.document_changes
+    assert (create.kind, [edit.new_text for edit in filled.edits]) == ("create", [text])
+
+
 OPERATIONS: dict[str, tuple[Tool, str]] = {
-    "create": (write_file("new.py", "new = 1\n"), "new.py (+1 −0)"),
+    "create": (write_file("new.py", "new = 1\n"), "creates new.py (+1 −0)"),
     "rename": (tool("rename_file", path="old.py", new_path="new.py"), "renames old.py to new.py"),
     "delete": (tool("delete_file", path="old.py"), "deletes old.py"),
 }
@@ -151,6 +168,35 @@ async def test_operation_on_a_file_is_asked_about_by_the_server(
     assert len(outside.client.calls(QUESTION)) == 1
 
 
+# The editor -> the order of the answers. Enter chooses the first one in eglot and in menus.
+ORDERS = {
+    "VSCodium": ["Apply", "Show the diff", "Not now"],
+    "Neovim": ["Not now", "Apply", "Show the diff"],
+    "Another editor": ["Not now", "Apply", "Show the diff"],
+}
+
+
+@pytest.mark.parametrize(("name", "titles"), ORDERS.items())
+async def test_enter_declines(begin: Begin, name: str, titles: list[str]) -> None:
+    """N2: the key that dismissed a message was the yes to the next question."""
+    outside, uri = await editing(begin, OTHER, announce=PLAIN, client_name=name)
+    outside.client.editor.message_answers = ["Show the diff", "Not now"]
+    assert set(statuses(await change(outside, uri)).values()) == {"held"}
+    asked = [[action.title for action in call.params.actions] for call in outside.client.calls(QUESTION)]
+    assert asked == [titles, [title for title in titles if title != "Show the diff"]]
+
+
+async def test_every_file_is_named(begin: Begin) -> None:
+    """N1: a deletion was mentioned in no question. Operations on files come first."""
+    new = [f"new{number}.py" for number in range(20)]
+    calls = [HERE, OTHER, *(write_file(name, "x = 1\n") for name in new), tool("delete_file", path="old.py")]
+    outside, uri = await editing(begin, *calls, announce=PLAIN)
+    await change(outside, uri)
+    [asked] = outside.client.calls(QUESTION)
+    created = ", ".join(f"creates {name} (+1 −0)" for name in new)
+    assert f": {created}, deletes old.py, app.py (+1 −1), b.py (+1 −1). Apply it?" in asked.params.message
+
+
 async def test_editor_confirms_annotated_text_edits(begin: Begin) -> None:
     outside, uri = await editing(begin, HERE, THERE, client_name="Another editor")
     assert (await change(outside, uri))["edits"]["applied"] == "all"
@@ -170,6 +216,23 @@ async def test_apply_asks_no_second_time(begin: Begin) -> None:
     assert [note.needs_confirmation for note in asking.values()] == [False, True]
     assert plain is None
     assert not (outside.root / "old.py").exists()
+
+
+async def test_what_waits_can_be_discarded(begin: Begin) -> None:
+    """N7: no action dropped an edit that waits."""
+    outside, uri = await editing(begin, HERE, OPERATIONS["delete"][0], announce=PLAIN)
+    client, before = outside.client, list_files(outside)
+    result = await change(outside, uri)
+    assert set(statuses(result).values()) == {"held"}
+    [discard] = named(await client.code_actions(uri, RANGE), "discard")
+    assert discard.title.startswith("thinklsp: discard: edit app.py")
+    uris = [outside.uri("app.py"), outside.uri("old.py")]
+    assert await client.run_action(discard) == {"turnId": result["turnId"], "files": uris}
+    assert [*named(after := await client.code_actions(uri, RANGE), "apply"), *named(after, "discard")] == []
+    for command in ("apply", "discard"):
+        with pytest.raises(ResponseError, match="No edit is waiting"):
+            await client.command(f"thinklsp.{command}")
+    assert (list_files(outside), client.text(uri), client.edits()) == (before, APP, [])
 
 
 def list_files(outside: Outside) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.e2e.acting import begin_file, chat, edit_file, read_file, say, start_chat, write_file
+from tests.e2e.acting import begin_file, chat, edit_file, never_answer, read_file, say, start_chat, write_file
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said, statuses
 from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
@@ -142,11 +143,17 @@ async def compact(outside: Outside, session: str) -> str:
     return session
 
 
+async def switch(outside: Outside, session: str) -> str:
+    outside.provider.conversations.elsewhere = True
+    await outside.client.command("thinklsp.model", {"value": "claude-opus-4-6", "sessionId": session})
+    return session
+
+
 Survival = Callable[[Outside, str], Awaitable[str]]
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
-@pytest.mark.parametrize("survive", [go_on, restart, fork, compact])
+@pytest.mark.parametrize("survive", [go_on, restart, fork, compact, switch])
 async def test_sight_survives(begin: Begin, survive: Survival, is_changed: bool) -> None:
     outside = await begin(files={"calc.py": BASE})
     turn = await play(outside, read_file("calc.py"))
@@ -178,6 +185,28 @@ async def test_an_edit_of_a_killed_turn_is_told(begin: Begin) -> None:
     assert (outside.root / "calc.py").read_text() == BASE
 
 
+@pytest.mark.parametrize("is_applied", [False, True])
+async def test_an_edit_without_an_answer_is_told_if_it_never_came(begin: Begin, is_applied: bool) -> None:
+    """The files show what became of the edit, so the ledger adds nothing to the message."""
+    outside = await begin(*map(answer, (read_file("calc.py"), FIX)), DONE, files={"calc.py": BASE})
+    asked = asyncio.Event()
+
+    async def die(params: Any) -> Any:
+        if is_applied:
+            outside.client.editor.apply_edit(params)
+        asked.set()
+        await never_answer(params)
+
+    outside.client.editor.handlers["workspace/applyEdit"] = die
+    start_chat(outside, "Change it.", token="t")
+    await asked.wait()
+    await outside.restart(kill=True)
+    await outside.until_told("thinklsp stopped while the edit")
+    [session] = await outside.client.command("thinklsp.sessions")
+    result = await play(outside, REWRITE, session=session["sessionId"])
+    assert (NOT_OWN in last_prompt(outside)) == (result["edits"] is None) == (not is_applied)
+
+
 async def test_a_merged_edit_is_read_again(begin: Begin) -> None:
     hold = Hold()
     script = [*map(answer, (read_file("calc.py"), FIX)), answer(Thinking(), hold, Text("Done."))]
@@ -194,9 +223,26 @@ async def test_a_merged_edit_is_read_again(begin: Begin) -> None:
     assert client.text(uri) == "# mine\n" + FIXED
 
 
+@pytest.mark.parametrize("call", [REWRITE, DELETE])
+async def test_a_line_that_is_typed_while_the_edit_arrives_stays(begin: Begin, call: Tool) -> None:
+    """A deletion has no version of its own, so the version of the document goes with it."""
+    script = [answer(Thinking(), each) for each in (read_file("calc.py"), call)]
+    outside, client, uri = await begin_file(begin, BASE, *script, DONE, name="calc.py")
+
+    def type_first(params: Any) -> Any:
+        del client.editor.handlers["workspace/applyEdit"]
+        client.change(uri, BASE, BASE + MINE)
+        return client.editor.apply_edit(params)
+
+    client.editor.handlers["workspace/applyEdit"] = type_first
+    result = await chat(outside, "Change it.")
+    assert client.text(uri) == BASE + MINE
+    assert statuses(result) == {"calc.py": "conflict"}
+
+
 # The references of a prompt -> whether they show the whole file.
 RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 0}}
-REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f\n", None, False)}
+REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f<U+200B>\n", None, False)}
 
 
 @pytest.mark.parametrize("is_open", [False, True])

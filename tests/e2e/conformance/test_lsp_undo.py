@@ -11,6 +11,7 @@ import pytest
 from lsprotocol import types
 
 from tests.e2e.acting import begin_file, chat, edit_file, read_before, say, start_chat, write_file
+from tests.e2e.conformance.test_lsp_partial import accept_files
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
@@ -207,6 +208,73 @@ async def test_a_conflict_is_named_and_can_be_undone_when_it_is_gone(begin: Begi
     outside.client.change(a, "mine\n", "TWO\n")
     assert statuses({"edits": await outside.client.command("thinklsp.undo")}) == {"a.py": "applied"}
     assert (outside.client.text(a), outside.client.text(b)) == (TEN, TEN)
+
+
+async def test_undo_after_the_own_undo_says_so(begin: Begin) -> None:
+    """B-1: it answered `applied: all` although nothing changed."""
+    outside, client, uri = await begin_file(begin, TEN, files={"b.py": TEN})
+    older, newer = [
+        await wrote(outside, *(edit_file(name, f"l{line}\n", f"L{line}\n") for name in ("a.py", "b.py")))
+        for line in (2, 5)
+    ]
+    client.change(uri, "L5\n", "l5\n")
+    client.change(uri, "l9\n", "mine\n")
+    by_hand = outside.root / "b.py"
+    by_hand.write_text(by_hand.read_text().replace("L5", "l5"))
+    count = len(client.edits())
+    assert "Nothing was left to undo" in await refused(outside, {"turnId": newer["turnId"]})
+    assert len(client.edits()) == count
+    # The next undo takes the turn before it.
+    assert (await client.command("thinklsp.undo"))["applied"] == "all"
+    assert (client.text(uri), by_hand.read_text()) == (TEN.replace("l9\n", "mine\n"), TEN)
+    assert "Nothing to undo: this turn" in await refused(outside, {"turnId": older["turnId"]})
+
+
+@pytest.mark.parametrize("left", ["", "\n"])
+async def test_created_file_that_was_emptied_is_deleted(begin: Begin, left: str) -> None:
+    outside = await begin()
+    await wrote(outside, write_file("new.py", "new\n"))
+    (outside.root / "new.py").write_text(left)
+    assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+    assert not (outside.root / "new.py").exists()
+
+
+BYTES = [b"\xef\xbb\xbfx = 1\n", b"x = 1\r\ny = 2\r\n", b"no line end", b"\n\n", "\tä\n".encode(), b""]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_undo_of_a_deletion_restores_every_byte(begin: Begin, *, is_open: bool) -> None:
+    outside = await begin()
+    for number, data in enumerate(BYTES):
+        path = outside.root / f"{number}.py"
+        path.write_bytes(data)
+        if is_open:
+            # Editors keep the byte order mark of a file and do not send it.
+            outside.open(path.name, data.decode("utf-8-sig"))
+        await wrote(outside, tool("delete_file", path=path.name))
+        assert not path.exists()
+        if is_open:
+            outside.client.close_document(outside.uri(path.name))
+        assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+        assert path.read_bytes() == data
+
+
+async def test_undo_drops_the_pending_rest(begin: Begin) -> None:
+    """N7: *Apply* was still offered after an undo."""
+    outside, client, uri = await begin_file(begin, TEN, files={"c.py": TEN})
+    delete = tool("delete_file", path="c.py")
+    outside.provider.say(*read_before(delete), answer(edit_file("a.py", "l2\n", "TWO\n"), delete), DONE)
+    accept_files(client, "a.py")
+    result = await chat(outside, "Change it.")
+    assert statuses(result) == {"a.py": "applied", "c.py": "refused"}
+    del client.editor.handlers["workspace/applyEdit"]
+    waiting = outside.open("c.py")
+    assert len(named(await client.code_actions(waiting, "l1"), "apply")) == 1
+    assert (await client.command("thinklsp.undo"))["applied"] == "all"
+    assert named(await client.code_actions(waiting, "l1"), "apply") == []
+    with pytest.raises(ResponseError, match="No edit is waiting"):
+        await client.command("thinklsp.apply", {"turnId": result["turnId"]})
+    assert (client.text(uri), client.text(outside.uri("c.py"))) == (TEN, TEN)
 
 
 async def test_another_server_undoes_what_the_first_one_wrote(begin: Begin) -> None:

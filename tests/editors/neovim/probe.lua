@@ -1,6 +1,6 @@
 -- What the driver asks a Neovim under trial, and a picker in place of the one that waits at the keyboard.
 -- `wanted`: what the next list is chosen by; `also`: the lists after that.
-local trial = { offered = {}, wanted = {}, doubles = 0 }
+local trial = { offered = {}, wanted = {}, doubles = 0, select = vim.ui.select }
 _G.trial = trial
 
 -- The language's own server, as any other.
@@ -125,6 +125,30 @@ function trial.receives_edit(offset, text)
   }
   local context = { client_id = client.id, method = 'workspace/applyEdit' }
   return client.handlers['workspace/applyEdit'](nil, { edit = { documentChanges = { change } } }, context)
+end
+
+local function begins_with(title)
+  return function(action)
+    return vim.startswith(action.title, title)
+  end
+end
+
+--- Whether a code action is offered in the first line of the current buffer.
+function trial.offers(title)
+  local start = { line = 0, character = 0 }
+  local answers = vim.lsp.buf_request_sync(0, 'textDocument/codeAction', {
+    textDocument = vim.lsp.util.make_text_document_params(0),
+    range = { start = start, ['end'] = start },
+    context = { diagnostics = {} },
+  }, 2000)
+  return vim.iter(vim.tbl_values(answers or {})):any(function(answer)
+    return vim.iter(answer.result or {}):any(begins_with(title))
+  end)
+end
+
+--- Runs the only code action at the cursor whose title begins so.
+function trial.act(title)
+  vim.lsp.buf.code_action({ apply = true, filter = begins_with(title) })
 end
 
 --- The text of the chat window, or an empty one.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.settings.test_sources import NO_FILE
+from tests.stand_ins.http_server import Simulator
 from tests.support.scripted_model import connect_to, run_to_end
 from tests.support.services import WAYS, Way
 from thinklsp.agent.model_call import HttpModelCaller
@@ -25,9 +26,8 @@ from thinklsp.cli.demo_script import make_project
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.http.retry import RetryPolicy
+from thinklsp.offline.scenario import Pacing, Scenario, list_packaged, load_scenario, parse_scenario
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.simulator.http_server import Simulator
-from thinklsp.simulator.scenario import Pacing, Scenario, list_packaged, load_scenario, parse_scenario
 from thinklsp.tools.registry import Mode
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri

@@ -46,7 +46,6 @@ _MAX_ATTEMPTS = 5
 _CHANGE_REPORT_SECONDS = 5.0
 _BUSY = "This document is already waiting for an answer."
 _WRITE_HINT = "write your prompt below the last ## You"
-_MAX_MESSAGE_CHARACTERS = 4_000
 
 
 @dataclass(slots=True)
@@ -267,9 +266,7 @@ class ChatDocuments:
             await self._files.show(uri, take_focus=False)
             return
         message = "\n\n".join(filter(None, (answer.text, "\n".join(answer.notices)))) or NO_TEXT
-        # Split a long answer into several messages, because the editor shows the answer nowhere else.
-        for start in range(0, len(message), _MAX_MESSAGE_CHARACTERS):
-            self._state.client.show_message("info", message[start : start + _MAX_MESSAGE_CHARACTERS])
+        self._state.client.show_text(message)
 
     def _find_current_uri(self, exchange: PendingPrompt, session_id: str) -> str:
         """Return the document's current URI, which changes when the user saves the document under another name."""

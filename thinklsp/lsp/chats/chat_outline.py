@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
-from thinklsp.core.code_fences import update_fence
+from thinklsp.core.code_fences import is_after_item, update_fence
 
 YOU = "## You"
 BLANK = " \t\r\n"
@@ -22,6 +22,7 @@ BOM = "\ufeff"
 _CACHE_SIZE = 4
 # Strings that occur in every heading and every code fence, but in few other lines.
 _MARKERS = ("## You", "## thinklsp", "```", "~~~")
+_BEFORE_MARKERS = " \\\t-+*.)0123456789"
 _LINE = re.compile(r"[^\r\n]*+")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANK_LINES = re.compile(r"(?:[ \t]*+(?:\r\n|\r|\n))*+")
@@ -117,8 +118,9 @@ def parse_outline(text: str) -> Outline:
     """Parse a document. A megabyte of nothing but headings or fences takes 0.2 to 0.7 seconds."""
     prompt = below = last = None
     escaped: list[int] = []
-    fence = ""
+    fence, at = "", 0
     for start in _find_marked_lines(text):
+        fence, at = _end_with_item(text, fence, at, start), start
         if fence or (match := _HEADING_LINE.match(text, start)) is None:
             fence = update_fence(fence, _LINE.match(text, start)[0])  # type: ignore[index]  # It matches any line.
         elif match["escapes"]:
@@ -127,7 +129,17 @@ def parse_outline(text: str) -> Outline:
             prompt, below, last = match, None, match
         else:
             below, last = below or match, match
+    fence = _end_with_item(text, fence, at, len(text))
     return Outline(_build_heading(prompt), _build_heading(below), _build_heading(last), tuple(escaped), fence)
+
+
+def _end_with_item(text: str, fence: str, begin: int, end: int) -> str:
+    """Return an empty string if the list item of a code fence ends below the line at `begin`, down to the line at
+    `end`."""
+    if not fence.startswith(" "):
+        return fence
+    bodies = _LINE.findall(text, _find_end_of_line(text, begin), _find_end_of_line(text, end))
+    return "" if any(is_after_item(fence, body) for body in bodies) else fence
 
 
 def _build_heading(match: re.Match[str] | None) -> Heading | None:
@@ -137,11 +149,11 @@ def _build_heading(match: re.Match[str] | None) -> Heading | None:
 def _find_marked_lines(text: str) -> Iterator[int]:
     """Yield the offset of each line that may be a heading or a code fence.
 
-    Spaces or backslashes may precede the heading or fence.
+    Spaces, backslashes or the marks of list items may precede the heading or fence.
     """
     first = find_first_line(text)[0]
     for start in sorted(chain.from_iterable(_find_all(text, word) for word in _MARKERS)):
-        while start > first and text[start - 1] in " \\":
+        while start > first and text[start - 1] in _BEFORE_MARKERS:
             start -= 1
         if start == first or text[start - 1] in "\r\n":
             yield start

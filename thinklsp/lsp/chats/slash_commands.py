@@ -70,7 +70,8 @@ class SlashCommands:
             case "compact":
                 return await self._compact(run, session_id, invocation.argument)
             case "undo":
-                return format_undo((await self._applying.undo(None, session_id=session_id)).files)
+                outcome = await self._applying.undo(None, session_id=session_id)
+                return "\n\n".join(filter(None, (format_undo(outcome.files), outcome.new_text)))
             case _:
                 return await self._answers.answer(invocation, session_id)
 

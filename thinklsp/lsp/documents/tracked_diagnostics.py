@@ -6,33 +6,29 @@ with their document and removed with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lsprotocol.types import Diagnostic, Position, Range
 
 from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.lsp.documents.open_documents import Document, Point, TrackedDiagnostic
-from thinklsp.lsp.protocol.converter import load_converter
+from thinklsp.lsp.protocol.lenient import read_diagnostic
 from thinklsp.lsp.protocol.positions import count_units
 
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
-_START = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
+_START = Range(Position(0, 0), Position(0, 0))
 # The maximum number of stored diagnostics. Mapping them through the entire change history takes less than 10 ms.
 _MAX_TRACKED = 50
 
 
-def structure_diagnostic(value: object) -> Diagnostic:
-    """Convert the JSON of a diagnostic from a command or from the editor bridge. Raise ValueError if it is invalid.
+def structure_diagnostics(values: object) -> list[Diagnostic]:
+    """Convert the JSON of diagnostics in a command's argument. Values that are not objects are omitted.
 
     A diagnostic without a range is placed at the start of its document.
     """
-    if not isinstance(value, Mapping):
-        raise ValueError("not an object")  # noqa: TRY004 - one error type for every invalid value
-    try:
-        return load_converter().structure({"message": "", **value, "range": value.get("range") or _START}, Diagnostic)
-    except Exception as error:
-        raise ValueError("not a diagnostic") from error
+    read = (read_diagnostic(value, _START) for value in values) if isinstance(values, list) else ()
+    return [diagnostic for diagnostic in read if diagnostic is not None]
 
 
 def convert_diagnostics(diagnostics: Sequence[Diagnostic]) -> tuple[EditorDiagnostic, ...]:

@@ -13,7 +13,7 @@ from thinklsp.core.choices import EffortSetting, ThinkingMode
 from thinklsp.core.images import MAX_PROMPT_IMAGES
 from thinklsp.jsonrpc.envelope import is_id
 from thinklsp.jsonrpc.error_responses import InvalidParams
-from thinklsp.lsp.documents.tracked_diagnostics import structure_diagnostic
+from thinklsp.lsp.documents.tracked_diagnostics import structure_diagnostics
 
 # A pattern, because a loop over the characters of the largest prompt takes a quarter of a second.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -88,7 +88,7 @@ class ActionArguments(_Arguments):
     name: str | None = None
     uri: str | None = None
     range: Range | None = None
-    diagnostics: list[Annotated[Diagnostic, PlainValidator(structure_diagnostic)]] | None = None
+    diagnostics: Annotated[list[Diagnostic] | None, PlainValidator(structure_diagnostics)] = None
     instruction: str | None = None
     version: int | None = None
     effort: EffortSetting | None = None

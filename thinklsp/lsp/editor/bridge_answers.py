@@ -12,8 +12,7 @@ from typing import TypeVar
 from lsprotocol.types import Diagnostic
 
 from thinklsp.lsp.documents.open_documents import Point
-from thinklsp.lsp.documents.tracked_diagnostics import structure_diagnostic
-from thinklsp.lsp.protocol.converter import is_markup
+from thinklsp.lsp.protocol.lenient import read_diagnostic
 from thinklsp.tools.editor import NamedTarget, NamedTargets, Target
 from thinklsp.workspace.uri import normalize_uri
 
@@ -90,21 +89,8 @@ def _parse_report(value: object) -> ReportedDiagnostics | None:
     if uri is None:
         return None
     return ReportedDiagnostics(
-        uri, parse_count(value.get("version")), *_parse_readable(diagnostics, _parse_diagnostic, _MAX_DIAGNOSTICS)
+        uri, parse_count(value.get("version")), *_parse_readable(diagnostics, read_diagnostic, _MAX_DIAGNOSTICS)
     )
-
-
-def _parse_diagnostic(value: object) -> Diagnostic | None:
-    if not isinstance(value, Mapping) or parse_range(value.get("range")) is None:
-        return None
-    message = value.get("message")
-    if not isinstance(message, str) and not is_markup(message):
-        return None
-    try:
-        return structure_diagnostic(value)
-    except ValueError:
-        # A field of the diagnostic is invalid, so keep only the range and the message.
-        return structure_diagnostic({"range": value["range"], "message": message})
 
 
 def _parse_target(value: object) -> Target | None:

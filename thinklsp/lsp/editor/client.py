@@ -12,6 +12,7 @@ import attrs
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
+from thinklsp.core.choices import DECLINING
 from thinklsp.core.text_safety import sanitize_message, to_one_line
 from thinklsp.jsonrpc.error_responses import ClientError
 from thinklsp.lsp.protocol.outgoing import OutgoingProtocol
@@ -21,6 +22,7 @@ _REQUEST_SECONDS = 30.0
 _CONFIGURATION_SECONDS = 10.0
 # The editor may have to wait for other language servers. thinklsp's own extensions wait for up to 1.5 seconds.
 _BRIDGE_SECONDS = 3.0
+_MAX_MESSAGE_CHARACTERS = 4_000
 
 Level = Literal["error", "warning", "info"]
 _LEVELS: dict[Level, types.MessageType] = {
@@ -33,8 +35,7 @@ WorkDoneProgress = types.WorkDoneProgressBegin | types.WorkDoneProgressReport | 
 T = TypeVar("T")
 
 
-# VS Code and its forks. Other editors with change annotations may create, rename and delete files without a question:
-# Neovim 0.12 looks at the annotations of text edits only.
+# VS Code and its forks.
 _VS_CODE = re.compile(r"\b(?:Visual Studio Code|VSCodium|Code - OSS|code-server|Cursor|Windsurf|Positron)\b")
 
 
@@ -42,15 +43,15 @@ _VS_CODE = re.compile(r"\b(?:Visual Studio Code|VSCodium|Code - OSS|code-server|
 class ClientFeatures:
     """The client capabilities that thinklsp uses.
 
-    `bridge_requests` contains the supported `thinklsp/editor/…` requests. `confirms_file_operations` is True if the
-    editor asks the user about annotated operations on entire files, too.
+    `bridge_requests` contains the supported `thinklsp/editor/…` requests. `is_vs_code` is also True for its forks.
     """
 
     apply_edit: bool = False
     document_changes: bool = False
     resource_operations: frozenset[str] = frozenset()
     change_annotations: bool = False
-    confirms_file_operations: bool = False
+    is_vs_code: bool = False
+    is_neovim: bool = False
     work_done_progress: bool = False
     show_document: bool = False
     configuration: bool = False
@@ -63,9 +64,22 @@ class ClientFeatures:
     hover_markdown: bool = False
 
     @property
+    def accepts_edits(self) -> bool:
+        """True if the editor accepts edits, from the server or in a code action."""
+        return self.apply_edit or self.code_action_literals
+
+    @property
     def has_own_review(self) -> bool:
         """True if the editor lets the user choose the hunks of an edit before the edit is sent."""
         return "review" in self.bridge_requests and self.document_changes
+
+    @property
+    def ends_new_files(self) -> bool:
+        """True if the editor adds a line end to each new file: Neovim without the plugin.
+
+        It inserts text in front of the line that an empty buffer has.
+        """
+        return self.is_neovim and not self.bridge_requests
 
     @property
     def file_operations(self) -> frozenset[str]:
@@ -88,6 +102,7 @@ class ClientFeatures:
         tags = find_value("textDocument.codeAction.tagSupport.valueSet")
         tags = tags if isinstance(tags, list) else []
         hovers = find_value("textDocument.hover.contentFormat")
+        is_neovim = client_name == "Neovim"
         return ClientFeatures(
             apply_edit=find_value("workspace.applyEdit") is True,
             # Neovim announces resource operations but not document changes. A resource operation is a kind of document
@@ -95,8 +110,9 @@ class ClientFeatures:
             document_changes=bool(operations) if versioned is None else versioned is True,
             resource_operations=operations,
             # Neovim 0.12 asks about annotations in messages that wait for Enter, and shows no diff.
-            change_annotations=client_name != "Neovim" and find_value(f"{edit}.changeAnnotationSupport") is not None,
-            confirms_file_operations=isinstance(client_name, str) and bool(_VS_CODE.search(client_name)),
+            change_annotations=not is_neovim and find_value(f"{edit}.changeAnnotationSupport") is not None,
+            is_vs_code=isinstance(client_name, str) and bool(_VS_CODE.search(client_name)),
+            is_neovim=is_neovim,
             work_done_progress=find_value("window.workDoneProgress") is True,
             show_document=find_value("window.showDocument.support") is True,
             configuration=find_value("workspace.configuration") is True,
@@ -128,9 +144,25 @@ class Client:
         self._protocol = protocol
         self.features = ClientFeatures()
         self._last_request = self._last_answer = 0
+        self._has_announced = False
 
     def show_message(self, level: Level, text: str) -> None:
         self._server.window_show_message(types.ShowMessageParams(_LEVELS[level], sanitize_message(text)))
+
+    def show_text(self, text: str) -> None:
+        """Show a text of any length in as many messages as necessary, because the editor shows it nowhere else."""
+        for start in range(0, len(text), _MAX_MESSAGE_CHARACTERS):
+            self.show_message("info", text[start : start + _MAX_MESSAGE_CHARACTERS])
+
+    def announce_new_text(self) -> None:
+        """Tell the user once, before a turn can edit files, if the editor accepts no edits at all."""
+        if not self.features.accepts_edits and not self._has_announced:
+            self._has_announced = True
+            self.show_message(
+                "info",
+                "Your editor does not accept edits from a server. If the answer changes files, it contains the new "
+                "text for you to insert.",
+            )
 
     def send_progress(self, token: Token, value: WorkDoneProgress | Mapping[str, object]) -> None:
         """Send a work-done progress value or a partial result of a turn."""
@@ -154,7 +186,12 @@ class Client:
         return True
 
     async def ask_user(self, text: str, options: Sequence[str]) -> str | None:
-        """Ask the user and return the chosen option, or None if no valid answer arrives in time."""
+        """Ask the user and return the chosen option, or None if no valid answer arrives in time.
+
+        The option that declines comes first, except in VS Code: in other editors, Enter chooses the first option.
+        """
+        if not self.features.is_vs_code:
+            options = sorted(options, key=lambda option: option not in DECLINING)
         buttons = {to_one_line(option): option for option in options}
         actions = [types.MessageActionItem(title) for title in buttons]
         params = types.ShowMessageRequestParams(types.MessageType.Info, sanitize_message(text), actions)

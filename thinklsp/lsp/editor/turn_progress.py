@@ -25,6 +25,7 @@ from thinklsp.core.events import (
     TurnFinished,
 )
 from thinklsp.core.secrets import format_call_id
+from thinklsp.core.text_safety import sanitize_message
 from thinklsp.core.usage import serialize_usage
 from thinklsp.lsp.editor.client import Token
 from thinklsp.lsp.editor.work_done import WorkDone, format_seconds
@@ -81,6 +82,10 @@ class TurnProgress:
         self._display = display
         if partial_token is not None:
             self._partial_tokens.append(partial_token)
+
+    @property
+    def has_partial_tokens(self) -> bool:
+        return bool(self._partial_tokens)
 
     def has_token(self, token: Token) -> bool:
         return token == self.work_done.token or token in self._partial_tokens
@@ -232,7 +237,7 @@ class TurnProgress:
         self._send_partial(names | {"status": status, "arguments": event.arguments, "result": result})
 
     def _send_notice(self, level: str, text: str) -> None:
-        self._send_partial({"kind": "notice", "level": level, "text": text})
+        self._send_partial({"kind": "notice", "level": level, "text": sanitize_message(text)})
 
     def _send_partial(self, value: PartialResult) -> None:
         self.flush()

@@ -15,8 +15,8 @@ from lsprotocol.types import WorkspaceEdit
 from thinklsp.core.choices import Review
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, TurnRefused
-from thinklsp.engine.merge_plan import FileState, MergePlan, Scope, plan_merge
-from thinklsp.engine.results import EditOutcome, EditStatus, FileStatus, count_unsent_hunks
+from thinklsp.engine.merge_plan import FileState, MergePlan, Scope, build_sent_edit, plan_merge
+from thinklsp.engine.results import INSERT_TEXT, EditOutcome, EditStatus, FileStatus, count_unsent_hunks
 from thinklsp.engine.undo_plan import plan_undo
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
@@ -32,6 +32,7 @@ from thinklsp.lsp.edits.in_flight_edit import (
     build_statuses,
     format_waiting,
 )
+from thinklsp.lsp.edits.new_text import format_new_text
 from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
 from thinklsp.lsp.edits.undone_hunks import UndoneHunks
 from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
@@ -39,8 +40,13 @@ from thinklsp.workspace.view import WorkspaceView
 
 _MAX_PLANS = 5
 
+_NO_EDITS = "this editor does not accept edits from a server"
+_ALL_OPERATIONS = frozenset(("create", "rename", "delete"))
+_USE_ACTION = "use the code action `thinklsp: apply`"
+
 _NOTHING_TO_UNDO = "Nothing to undo: no turn has changed a file here, or every change has already been undone."
 _NOTHING_TO_UNDO_IN_TURN = "Nothing to undo: this turn has not changed a file here, or it has already been undone."
+_NOTHING_LEFT = "Nothing was left to undo: the files no longer contain the edits of “{title}”."
 _NOTHING_TO_UNDO_IN_SESSION = (
     "Nothing to undo in this session: none of its turns has changed a file here, or every change has already been "
     "undone. `thinklsp.undo` undoes the newest turn in all sessions."
@@ -77,7 +83,8 @@ class EditApplier:
         """Store the edits of a turn that did not end normally, so that the `apply` code action can offer them."""
         self.pending_edits.keep(replace(pending, state="unknown" if status == "unknown" else "held"))
         held = (FileStatus(file.uri, status, reason, count_unsent_hunks(file)) for file in pending.files)
-        return EditOutcome(tuple(held), pending.turn_id)
+        new_text = format_new_text([file for file in pending.files if self._needs_user(file)])
+        return EditOutcome(tuple(held), pending.turn_id, new_text=new_text)
 
     async def send(
         self,
@@ -138,7 +145,8 @@ class EditApplier:
     async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> EditOutcome:
         """Undo a turn. By default, undo the newest turn that wrote files, in the given session or in all sessions.
 
-        The user's later text is kept, and no review is needed. Raise TurnRefused if there is nothing to undo.
+        The user's later text is kept, and no review is needed. The turn's pending edit is dropped. Raise TurnRefused if
+        there is nothing to undo, for example because the editor's own undo has reverted the turn.
         """
         await self.settle_applied()
         async with self._apply_lock:
@@ -154,7 +162,12 @@ class EditApplier:
             pending = PendingEdit(f"undo-{turn.turn_id}", turn.session_id, f"undo: {title}", undo.files, undo=undo)
             if not undo.files:
                 return EditOutcome(undo.rejected)
-            outcome = await self._send_edit(await self._plan_when_idle(pending), "never")
+            planned = await self._plan_when_idle(pending)
+            outcome = await self._send_edit(planned, "never")
+            if outcome.applied != "none":
+                self.pending_edits.drop(turn.turn_id)
+            if not planned.plan.mergeable and outcome.applied == "all" and not undo.rejected:
+                raise TurnRefused(_NOTHING_LEFT.format(title=title))
             return replace(outcome, files=(*outcome.files, *undo.rejected))
 
     async def _send_edit(
@@ -171,13 +184,10 @@ class EditApplier:
         while True:
             pending, plan, current = planned
             await self._record_applied(pending, plan, should_record=should_record)
+            if not self._state.client.features.apply_edit:
+                return await self._leave_to_user(pending, plan, current)
             if not plan.mergeable:
                 return self._build_outcome(pending, plan.rejected, current)
-            if not self._state.client.features.apply_edit:
-                rejected = reject_all(
-                    plan, "this editor does not accept edits from a server; use the code action `thinklsp: apply`"
-                )
-                return self._build_outcome(pending, rejected, current)
             edit = await self._build_edit(plan, pending, review=review, scope=find_scope())
             in_flight = InFlightEdit(
                 self._state, self._ledger, self._verifier, pending, plan, current, edit, watcher, self._record_answer
@@ -197,6 +207,27 @@ class EditApplier:
             else:
                 is_resent = True
             planned = await self._plan_merge(pending)
+
+    async def _leave_to_user(
+        self, pending: PendingEdit, plan: MergePlan, current: Mapping[str, FileState]
+    ) -> EditOutcome:
+        """Reject an edit for an editor that accepts none from a server. A code action or the user changes each file."""
+        by_user = {file.uri for file in pending.files if self._needs_user(file)}
+        rejected = (
+            replace(status, reason=f"{_NO_EDITS}; {INSERT_TEXT if status.uri in by_user else _USE_ACTION}")
+            for status in reject_all(replace(plan, rejected=()), _NO_EDITS)
+        )
+        conflicts = {status.uri for status in plan.rejected if status.status == "conflict"}
+        files = [*map(build_sent_edit, plan.mergeable), *(file for file in pending.files if file.uri in conflicts)]
+        outcome = self._build_outcome(pending, (*rejected, *plan.rejected), current)
+        new_text = await asyncio.to_thread(format_new_text, [file for file in files if file.uri in by_user])
+        return replace(outcome, new_text=new_text)
+
+    def _needs_user(self, file: FileEdit) -> bool:
+        """Return whether the user has to change a file. A code action can change the text of an open document."""
+        can = self._state.client.features
+        is_offered = can.code_action_literals and self._state.documents.get(file.uri) and not file.is_file_operation
+        return not can.apply_edit and not is_offered
 
     async def _send_and_wait(self, edit: InFlightEdit) -> EditAnswer | None:
         """Send the edit in its own task, so that the ledger records the answer even if the caller is cancelled."""
@@ -293,7 +324,9 @@ class EditApplier:
         pending = self._move(pending, view)
         uris = {uri for file in pending.files for uri in (file.uri, file.new_uri) if uri is not None}
         current = {uri: self._snapshots.read_state(uri, view) for uri in uris}
-        operations = self._state.client.features.file_operations
+        can = self._state.client.features
+        # Without an editor that accepts edits, the user creates, renames and deletes the files.
+        operations = can.file_operations if can.apply_edit else _ALL_OPERATIONS
         plan = await asyncio.to_thread(
             plan_merge, pending.files, current, operations, conflict_texts=pending.conflict_texts
         )

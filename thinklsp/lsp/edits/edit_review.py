@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from thinklsp.core.choices import Review
+from thinklsp.core.choices import NOT_NOW, Review
 from thinklsp.core.edits import EditSet, FileEdit, count_changed_lines, format_diff
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.merge_plan import MergedFile, MergePlan, Scope, build_sent_edit
@@ -33,8 +33,8 @@ from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
 NOT_CONFIRMED = "not confirmed; the code action `thinklsp: apply` offers it again"
 
 _FOLDER = ".thinklsp/review"
-_APPLY, _SHOW, _LATER = "Apply", "Show the diff", "Not now"
-_MAX_NAMES = 6
+_APPLY, _SHOW = "Apply", "Show the diff"
+_MAX_CHANGES = 50
 
 
 class EditReview:
@@ -46,12 +46,12 @@ class EditReview:
     def should_ask(self, plan: MergePlan, review: Review, scope: Scope | None) -> bool:
         """Return whether the user must confirm the edit before it is sent.
 
-        An editor with change annotations asks the user itself after the edit is sent, unless the edit creates, renames
-        or deletes files and the editor applies such operations without a question.
+        An editor with change annotations asks the user itself after the edit is sent. Only VS Code also asks about
+        annotated operations on entire files: Neovim 0.12 looks at the annotations of text edits only.
         """
         can = self._state.client.features
         confirms_annotations = can.change_annotations and can.document_changes and not can.has_own_review
-        if confirms_annotations and not can.confirms_file_operations:
+        if confirms_annotations and not can.is_vs_code:
             confirms_annotations = not any(item.file.is_file_operation for item in plan.mergeable)
         return not confirms_annotations and can.apply_edit and should_review(plan.mergeable, review, scope)
 
@@ -78,10 +78,10 @@ class EditReview:
     async def _confirm(self, pending: PendingEdit, plan: MergePlan, review: Review, scope: Scope | None) -> bool:
         """Ask the user to confirm the edit, and return whether the user agrees."""
         question = f"thinklsp: “{pending.title}” {_describe_plan(plan, review, scope)}. Apply it?"
-        options = (_APPLY, _SHOW, _LATER) if self._documents.is_possible else (_APPLY, _LATER)
+        options = (_APPLY, _SHOW, NOT_NOW) if self._documents.is_possible else (_APPLY, NOT_NOW)
         answer = await self._state.client.ask_user(question, options)
         if answer == _SHOW and await self._show(pending, plan):
-            answer = await self._state.client.ask_user(question, (_APPLY, _LATER))
+            answer = await self._state.client.ask_user(question, (_APPLY, NOT_NOW))
         return answer == _APPLY
 
     async def _show(self, pending: PendingEdit, plan: MergePlan) -> bool:
@@ -116,9 +116,11 @@ def _select_hunks(pending: PendingEdit, plan: MergePlan, kept: HunkNumbers) -> P
 
 
 def _describe_plan(plan: MergePlan, review: Review, scope: Scope | None) -> str:
-    changes = [_describe_change(item) for item in plan.mergeable]
-    more = len(changes) - _MAX_NAMES
-    files = ", ".join(changes[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    # Operations on files come first, and all of them are named.
+    items = sorted(plan.mergeable, key=lambda item: not item.file.is_file_operation)
+    count = max(_MAX_CHANGES, sum(item.file.is_file_operation for item in items))
+    more = f" and {len(items) - count} more" if len(items) > count else ""
+    files = ", ".join(map(_describe_change, items[:count])) + more
     if review == "auto" and any(is_untrusted(item.file, scope) for item in plan.mergeable):
         return f"would change files in a folder that you do not trust: {files}"
     goes_beyond = review == "auto" and any(is_outside_scope(item, scope) for item in plan.mergeable)
@@ -133,4 +135,5 @@ def _describe_change(item: MergedFile) -> str:
         return f"renames {path} to {escape_invisible(item.file.new_path or item.file.new_uri)}"
     added, removed = count_changed_lines(item.current.text or "", item.after or "")
     hosts = ", ".join(find_download_hosts(item))
-    return f"{path} (+{added} −{removed}{f', makes the editor download a schema from {hosts}' if hosts else ''})"
+    verb = "creates " if item.file.is_creation else ""
+    return f"{verb}{path} (+{added} −{removed}{f', makes the editor download a schema from {hosts}' if hosts else ''})"

@@ -179,11 +179,10 @@ class PendingEdits:
             {file.uri: document.uri for file in pending.files if find_key(file.uri) == find_key(document.uri)}
         )
         files = [file for file in pending.files if file.uri == document.uri]
-        if not files:
-            return (
-                PendingEditOffer(pending, None) if document.uri in self._related_uris.get(pending.turn_id, ()) else None
-            )
         can = self._state.client.features
+        if not files:
+            is_related = document.uri in self._related_uris.get(pending.turn_id, ())
+            return PendingEditOffer(pending, None) if is_related and can.apply_edit else None
         if document.line_count > _MAX_OFFER_LINES and can.apply_edit:
             return PendingEditOffer(pending, None)
         current = {document.uri: FileState(document.text, document.version, document.is_desynced)}

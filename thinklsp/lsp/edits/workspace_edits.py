@@ -147,24 +147,37 @@ def build_workspace_edit(
         return types.WorkspaceEdit(changes={item.file.uri: _build_text_edits(item, encoding) for item in files})
     annotated = features.change_annotations and review != "never"
     annotations = Annotations(title, review, scope, verified) if annotated else None
-    changes = [change for item in files for change in _build_changes(item, encoding, annotations)]
+    ends_new_files = features.ends_new_files
+    changes = [
+        change
+        for item in files
+        for change in _build_changes(item, encoding, annotations, ends_new_files=ends_new_files)
+    ]
     return types.WorkspaceEdit(
         document_changes=changes, change_annotations=None if annotations is None else annotations.collect()
     )
 
 
-def _build_changes(item: MergedFile, encoding: Encoding, annotations: Annotations | None) -> Iterator[Change]:
+def _build_changes(
+    item: MergedFile, encoding: Encoding, annotations: Annotations | None, *, ends_new_files: bool
+) -> Iterator[Change]:
     file, creates = item.file, item.current.text is None
     file_annotation_id: str | None = None
     if annotations is not None and (file.is_deletion or creates or file.new_uri is not None):
         file_annotation_id = annotations.add_operation(file)
     if file.is_deletion:
+        if item.current.version is not None:
+            # A deletion has no version. A client refuses this edit, and with it the deletion, if the text has changed.
+            yield build_document_edit(file.uri, item.current.version, ())
         options = types.DeleteFileOptions(ignore_if_not_exists=True)
         yield types.DeleteFile(file.uri, options=options, annotation_id=file_annotation_id)
         return
     if creates:
         yield types.CreateFile(file.uri, options=CREATE_OPTIONS, annotation_id=file_annotation_id)
-    edits: list[types.TextEdit | types.AnnotatedTextEdit] = [*_build_text_edits(item, encoding)]
+    text_edits = _build_text_edits(item, encoding)
+    if ends_new_files and not item.current.text:
+        text_edits = [types.TextEdit(edit.range, edit.new_text.removesuffix("\n")) for edit in text_edits]
+    edits: list[types.TextEdit | types.AnnotatedTextEdit] = [*text_edits]
     if annotations is not None:
         ranges = [edit.range for edit in edits]
         ids = (

@@ -205,22 +205,17 @@ def _find_own_actions(context: OfferContext, *, is_selection: bool) -> Iterator[
 def _find_fixes(context: OfferContext) -> Iterator[ActionOffer]:
     for diagnostic in context.diagnostics:
         arguments = {**_build_location(context, diagnostic.range), "name": "fix", "diagnostics": [diagnostic]}
-        yield ActionOffer("fix", f"fix {diagnostic.message}", QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
+        title = f"fix {diagnostic.message or 'this problem'}"
+        yield ActionOffer("fix", title, QUICKFIX, "thinklsp.action", arguments, (diagnostic,))
 
 
 def _find_turn_actions(context: OfferContext) -> Iterator[ActionOffer]:
     for turn_id in context.running:
         yield ActionOffer("stop", "stop", f"{REWRITE}.thinklsp.stop", "thinklsp.cancel", {"turnId": turn_id})
     for held in context.pending_edits:
-        title = f"apply: {held.title}"
-        yield ActionOffer(
-            "apply",
-            title,
-            f"{REWRITE}.thinklsp.apply",
-            "thinklsp.apply",
-            {"turnId": held.turn_id},
-            edit=held.edit,
-        )
+        for name, edit in (("apply", held.edit), ("discard", None)):
+            title, kind = f"{name}: {held.title}", f"{REWRITE}.thinklsp.{name}"
+            yield ActionOffer(name, title, kind, f"thinklsp.{name}", {"turnId": held.turn_id}, edit=edit)
     if (turn := context.undoable_turn) is not None:
         kind = f"{REWRITE}.thinklsp.undo"
         yield ActionOffer("undo", format_undo(turn.title), kind, "thinklsp.undo", {"turnId": turn.turn_id})
@@ -253,6 +248,8 @@ def is_kind_requested(kind: str, only: Sequence[str] | None) -> bool:
 
 def can_be_shown(offer: ActionOffer, features: ClientFeatures) -> bool:
     """Return whether the client can show an offer. A disabled offer requires a client that can show the reason."""
+    if offer.name == "apply" and not features.accepts_edits:
+        return False  # The answer of the turn contains the new text.
     return not offer.disabled or (features.code_action_literals and features.code_actions_disabled)
 
 

@@ -61,7 +61,7 @@ async def _prepare_engine(server: ThinkLspServer) -> None:
         # Register before fetching the settings, so that no change between the two requests is missed.
         server.state.spawn(client.watch_configuration())
     if client.features.configuration:
-        await server.state.spawn(_pull_configuration(server), is_awaited=True)
+        await server.state.spawn(_pull_configuration(server, is_first=True), is_awaited=True)
     try:
         await server.load()
     except ThinkLspError as error:
@@ -69,7 +69,11 @@ async def _prepare_engine(server: ThinkLspServer) -> None:
         client.show_message("error", f"{error} No turn runs until this is fixed; run `thinklsp.doctor` for details.")
 
 
-async def _pull_configuration(server: ThinkLspServer) -> None:
+async def _pull_configuration(server: ThinkLspServer, *, is_first: bool = False) -> None:
+    """Fetch the editor's settings. The first answer replaces `initializationOptions` only if it is not empty.
+
+    Some editors answer with an empty object for a section that they do not have.
+    """
     raw = await server.state.client.fetch_configuration()
-    if raw is not None:
+    if raw is not None and (raw or not is_first):
         server.configure(raw)

@@ -28,6 +28,7 @@ from pygls.protocol import lsp_method
 
 from thinklsp.jsonrpc import envelope, error_responses
 from thinklsp.jsonrpc.framing import BadFrame
+from thinklsp.lsp.protocol import lenient
 from thinklsp.lsp.protocol.outgoing import OutgoingProtocol
 from thinklsp.lsp.protocol.server_capabilities import COMMANDS, RENEW_TOKEN, TOKEN_CAPABILITIES
 
@@ -38,8 +39,6 @@ _log = logging.getLogger(__name__)
 
 _MAX_RUNNING = 64
 _MAX_ECHO_LENGTH = 100
-# The members of InitializeParams that the server uses. `LspProtocol.capabilities` contains the raw capabilities.
-_INITIALIZE_MEMBERS = ("processId", "rootUri", "workspaceFolders", "initializationOptions")
 
 
 def _build_feature(method: str) -> Any:
@@ -167,23 +166,13 @@ class LspProtocol(OutgoingProtocol):
             raise error_responses.InvalidParams(f"The params of {method[:_MAX_ECHO_LENGTH]} are not valid.") from None
 
     def _structure_initialize_params(self, params: object) -> types.InitializeParams:
-        """Return the `initialize` params with only the capabilities that pygls needs: the position encodings.
-
-        Converting all capabilities with cattrs takes longer than the rest of the startup.
-        """
-        capabilities = params.get("capabilities") if isinstance(params, Mapping) else None
-        if not isinstance(params, Mapping) or not isinstance(capabilities, Mapping):
+        """Return the `initialize` params. Missing or invalid capabilities mean that the client has none."""
+        if not isinstance(params, Mapping):
             raise error_responses.InvalidParams("The params of initialize are not valid.")
-        self.capabilities = capabilities
-        info = params.get("clientInfo")
+        capabilities, info = params.get("capabilities"), params.get("clientInfo")
+        self.capabilities = capabilities if isinstance(capabilities, Mapping) else {}
         self.client_name = info.get("name") if isinstance(info, Mapping) else None
-        members = {name: params[name] for name in _INITIALIZE_MEMBERS if name in params}
-        for general in ({"general": capabilities.get("general")}, {}):
-            try:
-                return self._converter.structure(members | {"capabilities": general}, types.InitializeParams)
-            except Exception:  # noqa: BLE001, S112 - cattrs raises many types
-                continue
-        raise error_responses.InvalidParams("The params of initialize are not valid.")
+        return lenient.read_initialize_params(params)
 
     def _handle_cancel_notification(self, msg_id: envelope.RequestId) -> None:
         """Cancel a running request. Its handler cleans up and then sends the only response."""

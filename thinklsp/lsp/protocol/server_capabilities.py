@@ -15,6 +15,7 @@ COMMANDS = (
     *TURN_COMMANDS,
     "thinklsp.cancel",
     "thinklsp.apply",
+    "thinklsp.discard",
     "thinklsp.undo",
     "thinklsp.effort",
     "thinklsp.thinking",

@@ -11,9 +11,9 @@ from functools import partial
 from thinklsp.core.choices import BUDGET_ANSWERS, BudgetAnswer
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.events import TurnEvent, TurnFinished, TurnStopReason
+from thinklsp.core.events import TextStreamed, TurnEvent, TurnFinished, TurnStopReason
 from thinklsp.core.usage import Usage, serialize_usage
-from thinklsp.engine import ChatRequest, FrontEnd, Turn
+from thinklsp.engine import ActionRequest, ChatRequest, FrontEnd, Turn
 from thinklsp.engine.merge_plan import Scope
 from thinklsp.engine.results import (
     ENDINGS,
@@ -148,6 +148,8 @@ class TurnRun:
         waiting = self.applying.pending_edits.describe_pending(turn.session.id)
         try:
             client = self.progress.work_done.client
+            if turn.request.mode == "agent":
+                client.announce_new_text()
             show_document = partial(client.show_document, take_focus=True) if client.features.show_document else None
             can_ask_text = "input" in self.progress.work_done.client.features.bridge_requests
             ask_text = self._ask_text if can_ask_text else None
@@ -167,6 +169,7 @@ class TurnRun:
         finally:
             if result is None:
                 outcome, self._partial_result = self._end_early(text, finished, outcome, sys.exception())
+            self._show_new_text(turn, outcome, deliver)
             if outcome is not None and outcome.applied != "all":
                 await asyncio.shield(turn.record_unapplied_edits())
 
@@ -197,6 +200,18 @@ class TurnRun:
         final_text = why if has_failed else text.latest_text or turn.output.text
         final_event = TurnFinished(reason, final_text, turn.output.answers.thinking, turn.usage.total)
         return outcome, build_turn_result(turn, final_event, outcome, text.unanswered_notices)
+
+    def _show_new_text(self, turn: Turn, outcome: EditOutcome | None, deliver: AnswerSink | None) -> None:
+        """Show the changes that the user has to insert. The TurnResult contains them, too.
+
+        Editors ignore the result of a code action, even if they have sent a work-done token.
+        """
+        if outcome is None or not outcome.new_text:
+            return
+        if self.progress.has_partial_tokens:
+            self.progress.show(TextStreamed(f"\n\n{outcome.new_text}"))
+        elif deliver is not None or isinstance(turn.request, ActionRequest):
+            self.progress.work_done.client.show_text(outcome.new_text)
 
     async def _send_edit(self, turn: Turn, finished: TurnFinished, find_scope: FindScope) -> EditOutcome | None:
         files = turn.overlay.build_edit_set().files

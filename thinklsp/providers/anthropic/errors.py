@@ -24,6 +24,7 @@ from thinklsp.providers.failures import (
     build_thinking_form_error,
     classify_by_status,
     find_cache_hint_error,
+    find_output_fault,
     has_any,
     is_earlier_thinking_rejected,
     is_thinking_rejected,
@@ -71,17 +72,17 @@ def parse_stream_failure(content: Mapping[str, Any]) -> ProviderError:
 def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
     error = content.get("error")
     if not isinstance(error, dict):
-        return build_plain_report(status, error, plain, wait)
+        return build_plain_report(status, content, plain, wait)
     details = error.get("details")
-    code = details.get("error_code") if isinstance(details, dict) else None
+    code = details.get("error_code") if isinstance(details, dict) else error.get("code")
     return ErrorReport(
         status, str(error.get("message") or ""), str(code or ""), wait, kind=str(error.get("type") or "")
     )
 
 
 def classify(report: ErrorReport) -> ProviderError:
-    if (budget_error := find_budget_error(report)) is not None:
-        return budget_error
+    if (common_error := find_budget_error(report) or find_output_fault(report)) is not None:
+        return common_error
     if report.status in (400, 422):
         return _classify_bad_request(report)
     if report.status == 429 and report.wait_seconds is None and report.code == "enforced_spend_limit_reached":

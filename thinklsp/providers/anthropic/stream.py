@@ -36,6 +36,7 @@ from thinklsp.providers.decoding import (
     build_cut_off_error,
     build_malformed_error,
     check_argument_size,
+    explain_unknown_ending,
     merge_non_null,
     parse_event,
     read_count,
@@ -52,6 +53,10 @@ _STOP_REASONS: dict[str, StopReason] = {
     "pause_turn": "pause_turn",
     "refusal": "refusal",
     "model_context_window_exceeded": "context_window",
+    # The words of gateways that do not translate them.
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
 }
 _BLOCK_KINDS: dict[str, BlockKind] = {
     "text": "text",
@@ -70,6 +75,7 @@ class AnthropicDecoder:
         self._stop_reason: str | None = None
         self._stop_details: Mapping[str, Any] = {}
         self._argument_chars: dict[int, int] = {}
+        self._message_id = ""
         self._started = False
         self._finished = False
 
@@ -101,7 +107,7 @@ class AnthropicDecoder:
             case "content_block_delta":
                 return self._read_delta(read_index(content, "index"), read_object(content, "delta"))
             case "message_start":
-                return [self._start(read_object(content, "message"))]
+                return self._start(read_object(content, "message"))
             case "content_block_start":
                 return [_start_block(read_index(content, "index"), read_object(content, "content_block"))]
             case "content_block_stop":
@@ -126,12 +132,16 @@ class AnthropicDecoder:
             raise build_cut_off_error()
         return []
 
-    def _start(self, message: Mapping[str, Any]) -> StreamEvent:
-        if self._started:
+    def _start(self, message: Mapping[str, Any]) -> list[StreamEvent]:
+        """Start the message. Some gateways send its start twice, with the same ID."""
+        message_id = read_text(message, "id")
+        if self._started and not (message_id and message_id == self._message_id):
             raise StreamProtocolError("The provider started a second message within the same answer.")
-        self._started = True
         merge_non_null(self._usage, message.get("usage"))
-        return MessageStarted(str(message.get("model") or ""), self.usage)
+        if self._started:
+            return []
+        self._started, self._message_id = True, message_id
+        return [MessageStarted(str(message.get("model") or ""), self.usage)]
 
     def _read_delta(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         parsed = _parse_delta(delta)
@@ -160,12 +170,13 @@ class AnthropicDecoder:
             raise StreamProtocolError(
                 "The provider ended the answer without a stop reason; part of the answer is missing."
             )
-        self._finished = True
         reason = _STOP_REASONS.get(self._stop_reason, "other")
-        return MessageFinished(reason, self.usage, _explain_stop(self._stop_details))
+        notices = (explain_unknown_ending(self._stop_reason),) if reason == "other" else ()
+        self._finished = True
+        return MessageFinished(reason, self.usage, _explain_stop(self._stop_details), notices)
 
     def _read_whole_message(self, message: Mapping[str, Any]) -> list[StreamEvent]:
-        events = [self._start(message)]
+        events = self._start(message)
         blocks = message.get("content")
         for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
             if not isinstance(block, dict):

@@ -23,6 +23,7 @@ from thinklsp.providers.failures import (
     build_thinking_error,
     build_thinking_form_error,
     classify_by_status,
+    find_output_fault,
     has_any,
     is_earlier_thinking_rejected,
 )
@@ -81,7 +82,7 @@ def _find_status(error: object) -> int:
 def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float | None) -> ErrorReport:
     error = content.get("error")
     if not isinstance(error, dict):
-        return build_plain_report(status, error, plain, wait)
+        return build_plain_report(status, content, plain, wait)
     details = error.get("details")
     facts = [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
     own_wait = _parse_retry_delay(facts)
@@ -114,8 +115,8 @@ def _parse_retry_delay(facts: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def classify(report: ErrorReport) -> ProviderError:
-    if (budget_error := find_budget_error(report)) is not None:
-        return budget_error
+    if (common_error := find_budget_error(report) or find_output_fault(report)) is not None:
+        return common_error
     if report.status == 400:
         return _classify_bad_request(report)
     if report.status == _CANCELLED_STATUS:

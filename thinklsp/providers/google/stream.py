@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.core.stream_events import (
@@ -32,13 +31,14 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.decoding import (
     build_cut_off_error,
     build_malformed_error,
+    explain_unknown_ending,
     merge_non_null,
     parse_json_object,
     parse_value,
     read_count,
     read_text,
 )
-from thinklsp.providers.failures import ErrorReport, build_thinking_error
+from thinklsp.providers.failures import ErrorReport, OutputRejected, build_thinking_error
 from thinklsp.providers.google.errors import parse_stream_failure
 
 CONTINUATION = "continuation"
@@ -114,11 +114,12 @@ class GoogleDecoder:
         if self._reason is None and self._block_message is None:
             raise build_cut_off_error()
         reason, explanation = self._resolve_stop_reason()
+        notices = (explain_unknown_ending(self._reason or ""),) if reason == "other" else ()
         events = list(self._blocks.close())
         if reason == "pause_turn":
             events += self._blocks.emit_block("opaque", {"type": CONTINUATION, "continuationToken": self._token})
         self._finished = True
-        return [*events, MessageFinished(reason, self.usage, explanation)]
+        return [*events, MessageFinished(reason, self.usage, explanation, notices)]
 
     def _read_chunk(self, chunk: Mapping[str, Any]) -> Iterator[StreamEvent]:
         merge_non_null(self._usage, chunk.get("usageMetadata"))
@@ -166,7 +167,7 @@ class GoogleDecoder:
             case "MISSING_THOUGHT_SIGNATURE":
                 raise build_thinking_error()
             case reason if reason in _FAILURES:
-                raise StreamProtocolError(
+                raise OutputRejected(
                     f"{_FAILURES[reason]} ({reason}).{ErrorReport(0, self._finish_message, '', None).quotation}"
                 )
             case reason if reason.startswith(_REFUSALS):

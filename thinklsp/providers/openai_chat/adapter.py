@@ -42,7 +42,13 @@ from thinklsp.providers.encoding import (
 from thinklsp.providers.failures import classify_response
 from thinklsp.providers.model_info import Capabilities
 from thinklsp.providers.openai_chat.errors import classify, read_report
-from thinklsp.providers.openai_chat.reasoning import BLOCKS_FIELD, DETAILS_FIELD, REASONING_FIELDS
+from thinklsp.providers.openai_chat.reasoning import (
+    BLOCKS_FIELD,
+    DETAILS_FIELD,
+    EXTRA_FIELD,
+    PARTS_FIELD,
+    REASONING_FIELDS,
+)
 from thinklsp.providers.openai_chat.servers import ChatServer, build_thinking_fields, is_claude
 from thinklsp.providers.openai_chat.stream import ChatDecoder
 
@@ -57,6 +63,7 @@ _WINDOW_KEYS = (
     "max_context_length",
 )
 ENCODED_PARTS = EncodedParts()
+_ECHOED_FIELDS = (*REASONING_FIELDS, EXTRA_FIELD, PARTS_FIELD)
 _MAX_ID_LENGTH = 40
 _CACHE_CONTROL = {"cache_control": {"type": "ephemeral"}}
 # The provider reads cached content up to the first mark and caches new content up to the second mark.
@@ -168,7 +175,11 @@ class _MessageEncoder:
         content = "\n\n".join(text for text in texts if text)
         if not calls and not content.strip():
             content = EMPTY_TEXT
-        wire: Wire = {"role": "assistant", "content": content or None, **self._collect_reasoning(messages)}
+        wire: Wire = {"role": "assistant", "content": content or None}
+        reasoning = self._collect_reasoning(messages)
+        if parts := reasoning.pop(PARTS_FIELD, None):
+            wire["content"] = [*parts, _build_text_part(content)] if content else parts
+        wire |= reasoning
         if calls:
             wire["tool_calls"] = [self._encode_call(block, name) for block, name in zip(calls, names, strict=True)]
             if self._server.demands_reasoning and not any(name in wire for name in REASONING_FIELDS):
@@ -202,6 +213,9 @@ class _MessageEncoder:
         if isinstance(function, dict):
             is_valid = block.input is not None and str(function.get("arguments")).lstrip().startswith("{")
             function = function if is_valid else {**function, "arguments": "{}"}
+            name = str(function.get("name"))
+            # Servers reject a name with the residue of a template, although the model wrote it there.
+            function = function if sanitize_name(name) == name else {**function, "name": sanitize_name(block.name)}
         else:
             arguments = json.dumps(block.input or {}, ensure_ascii=False)
             function = {"name": sanitize_name(block.name), "arguments": arguments}
@@ -225,8 +239,10 @@ class _MessageEncoder:
             case "none":
                 return {}
             case "auto" | "reasoning_details":
-                names = REASONING_FIELDS if self._server.echo == "auto" else (DETAILS_FIELD, BLOCKS_FIELD)
-                return {name: raw[name] for name in names if name in raw}
+                names = _ECHOED_FIELDS if self._server.echo == "auto" else (DETAILS_FIELD, BLOCKS_FIELD)
+                fields = {name: raw[name] for name in names if name in raw}
+                # Sessions of earlier versions contain the text instead of the parts.
+                return {name: value for name, value in fields.items() if name != PARTS_FIELD or isinstance(value, list)}
             case "reasoning" | "reasoning_content":
                 return {self._server.echo: block.text} if raw and block.text else {}
             case _:
@@ -244,12 +260,17 @@ class _MessageEncoder:
 
 
 def _merge_fields(fields: Wire, more: Wire) -> None:
-    """Merge the thinking fields of adjacent answers. Lists are concatenated, and texts are joined with a blank line."""
+    """Merge the thinking fields of adjacent answers.
+
+    Lists are concatenated, texts are joined with a blank line, and objects are replaced.
+    """
     for name, value in more.items():
         if name not in fields:
             fields[name] = value
         elif isinstance(value, list):
             fields[name] = [*fields[name], *value]
+        elif isinstance(value, dict):
+            fields[name] = value
         else:
             fields[name] = f"{fields[name]}\n\n{value}"
 

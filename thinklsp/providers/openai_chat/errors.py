@@ -11,13 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.errors import AuthenticationFailed, BadRequest, ContextWindowExceeded, Overloaded, ProviderError
+from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
 from thinklsp.core.secrets import make_excerpt
 from thinklsp.providers.budget_errors import find_budget_error
 from thinklsp.providers.decoding import parse_json_object
 from thinklsp.providers.failures import (
     ErrorReport,
     ThinkingRejected,
+    build_context_error,
     build_credit_error,
     build_effort_error,
     build_no_tools_error,
@@ -25,9 +26,11 @@ from thinklsp.providers.failures import (
     build_thinking_form_error,
     classify_by_status,
     find_cache_hint_error,
+    find_output_fault,
     has_any,
     is_earlier_thinking_rejected,
     is_thinking_rejected,
+    read_words,
 )
 
 # Maps the `code` or `type` of an error inside a stream to the usual HTTP status for that error.
@@ -62,6 +65,8 @@ _TOO_LONG = (
     "context the overflows",
     "exceeded model token limit",
     "prompt is too long",
+    "exceed context limit",
+    "`max_new_tokens` must be <=",
 )
 _NO_MODEL = re.compile(
     r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
@@ -120,7 +125,7 @@ def _read_message(content: Mapping[str, Any]) -> tuple[str, list[str]]:
     names = [str(error[key]).lower() for key in ("code", "type") if isinstance(error.get(key), str | int)]
     message = error.get("message") or error.get("detail") or ""
     cause = _read_cause(error.get("metadata"))
-    return " ".join(part for part in (str(message), cause) if part), names
+    return " ".join(part for part in (read_words(message) or str(message), cause) if part), names
 
 
 def _read_cause(metadata: object) -> str:
@@ -137,8 +142,8 @@ def _read_cause(metadata: object) -> str:
 
 def classify(report: ErrorReport, server: str = "") -> ProviderError:
     """Return the error for a report. `server` is a kind of server from servers.toml."""
-    if (budget_error := find_budget_error(report)) is not None:
-        return budget_error
+    if (common_error := find_budget_error(report) or find_output_fault(report)) is not None:
+        return common_error
     if report.status == 401:
         return AuthenticationFailed(
             "The server requires a valid API key (401): set `THINKLSP_COMPATIBLE_API_KEY`, or check the key that is "
@@ -179,10 +184,7 @@ def _classify_thinking(report: ErrorReport, text: str) -> ProviderError | None:
 def _classify_model(report: ErrorReport, text: str, server: str) -> ProviderError | None:
     """Return the error if the model is missing, is still loading, or lacks a feature, or None otherwise."""
     if has_any(_TOO_LONG, text):
-        return ContextWindowExceeded(
-            "The conversation exceeds the model's context window: compact it or start a new session. On your own "
-            f"server, you can also raise the context length.{report.quotation}"
-        )
+        return build_context_error(report, " On your own server, you can also raise the context length.")
     if has_any(_NO_TOOLS, text):
         return build_no_tools_error(_extract_model_name(_MODEL_WITHOUT_TOOLS, report, "This model"), report)
     if _NO_MODEL.search(text):

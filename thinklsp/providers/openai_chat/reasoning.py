@@ -3,7 +3,8 @@
 Thinking arrives in one of four fields or in the content, where tags may enclose it. Gateways may send the same text in
 several fields. The first field that contains text is used, in the order `reasoning_details`, `reasoning`,
 `reasoning_content`, `thinking_blocks`. The thinking is later sent back in the same field. The contents of
-`reasoning_details` and `thinking_blocks` are always kept, because they may be signed.
+`reasoning_details`, `thinking_blocks`, and the content's thinking parts are always kept, because they may be signed. So
+is `extra_content` if it contains a signature.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from thinklsp.core.stream_events import BlockDelta, BlockStarted, BlockStopped, 
 
 DETAILS_FIELD = "reasoning_details"
 BLOCKS_FIELD = "thinking_blocks"
+EXTRA_FIELD = "extra_content"
+PARTS_FIELD = "content"
 REASONING_FIELDS = (DETAILS_FIELD, "reasoning", "reasoning_content", BLOCKS_FIELD)
 # Maps the type of a `reasoning_details` entry to the field whose pieces are appended. Later pieces replace all other
 # fields.
@@ -84,6 +87,52 @@ class _ThinkingBlocks:
         return text
 
 
+class _ThinkingPart:
+    """A thinking part in the content of a Mistral stream. A signature, or the mark `closed`, ends the part."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._chunks: list[TextBuffer | object] = []
+
+    @property
+    def is_closed(self) -> bool:
+        return bool(self._fields.get("signature")) or self._fields.get("closed") is True
+
+    def add_piece(self, part: Mapping[str, Any]) -> None:
+        self._fields |= {key: value for key, value in part.items() if value is not None or key not in self._fields}
+        chunks = part.get("thinking")
+        for chunk in chunks if isinstance(chunks, list) else [{"type": "text", "text": extract_text(chunks)}]:
+            if not (isinstance(chunk, dict) and chunk.keys() == {"type", "text"} and isinstance(chunk["text"], str)):
+                self._chunks.append(chunk)
+                continue
+            if not (self._chunks and isinstance(self._chunks[-1], TextBuffer)):
+                self._chunks.append(TextBuffer())
+            if isinstance(buffer := self._chunks[-1], TextBuffer):
+                buffer.append(chunk["text"])
+
+    def build_part(self) -> dict[str, Any]:
+        chunks = [
+            {"type": "text", "text": str(chunk)} if isinstance(chunk, TextBuffer) else chunk for chunk in self._chunks
+        ]
+        # The field is a string only if the server sent a string.
+        is_text = isinstance(self._fields.get("thinking"), str)
+        return self._fields | {"thinking": extract_text(chunks) if is_text else chunks}
+
+
+def _has_signature(value: Mapping[str, Any]) -> bool:
+    """Return whether an object, or an object in it, has a field for a signature."""
+    return any(
+        "signature" in key or (isinstance(inner, dict) and _has_signature(inner)) for key, inner in value.items()
+    )
+
+
+def extract_text(value: object) -> str:
+    """Return the text of a part, which is a string or a list of parts."""
+    if isinstance(value, list):
+        return "".join(text for part in value if isinstance(part, dict) and isinstance(text := part.get("text"), str))
+    return value if isinstance(value, str) else ""
+
+
 class ReasoningDecoder:
     """A decoder that converts all thinking in a stream to the events of a single thinking block."""
 
@@ -94,6 +143,8 @@ class ReasoningDecoder:
         self._details: list[_Detail] = []
         self._details_by_key: dict[tuple[str, int], _Detail] = {}
         self._blocks = _ThinkingBlocks()
+        self._parts: list[_ThinkingPart] = []
+        self._extra: dict[str, Any] = {}
         self._is_open = False
 
     @property
@@ -103,7 +154,7 @@ class ReasoningDecoder:
     @property
     def can_hold_signature(self) -> bool:
         """Whether the thinking arrived in a field that can contain a signature."""
-        return bool(self._details or self._blocks.list_finished())
+        return bool(self._details or self._blocks.list_finished() or self._parts or self._extra)
 
     @property
     def text(self) -> str:
@@ -115,7 +166,17 @@ class ReasoningDecoder:
         texts = {DETAILS_FIELD: self._merge_entries(entries) if isinstance(entries, list) else ""}
         texts |= {name: text for name in REASONING_FIELDS[1:3] if isinstance(text := delta.get(name), str)}
         texts[BLOCKS_FIELD] = self._blocks.add_entries(delta.get(BLOCKS_FIELD))
+        extra = delta.get(EXTRA_FIELD)
+        if isinstance(extra, dict) and _has_signature(extra):
+            self._extra |= extra
         return self._show_text(texts)
+
+    def add_part(self, part: Mapping[str, Any]) -> list[StreamEvent]:
+        """Add a thinking part of the content, or a piece of one."""
+        if not self._parts or self._parts[-1].is_closed:
+            self._parts.append(_ThinkingPart())
+        self._parts[-1].add_piece(part)
+        return self._show_text({PARTS_FIELD: extract_text(part.get("thinking"))})
 
     def add_text(self, source: str, text: str) -> list[StreamEvent]:
         """Add thinking that was part of the content. `source` is its form, for example `think_tags`."""
@@ -134,15 +195,18 @@ class ReasoningDecoder:
         )
         if blocks := self._blocks.list_finished():
             raw[BLOCKS_FIELD] = blocks
+        if self._parts:
+            raw[PARTS_FIELD] = [part.build_part() for part in self._parts]
         text = {self._source or REASONING_FIELDS[1]: self.text} if self._source != BLOCKS_FIELD else {}
-        return [BlockStopped(self._index, raw or text)]
+        extra = {EXTRA_FIELD: self._extra} if self._extra else {}
+        return [BlockStopped(self._index, (raw or text) | extra)]
 
     def _show_text(self, texts: Mapping[str, str]) -> list[StreamEvent]:
         if self._source is None:
             self._source = next((name for name, text in texts.items() if text), None)
         text = texts.get(self._source or "", "")
         events: list[StreamEvent] = []
-        if not self._is_open and (text or self._details or self._blocks.list_finished()):
+        if not self._is_open and (text or self.can_hold_signature):
             self._is_open = True
             events.append(BlockStarted(self._index, "thinking", {}))
         if text:

@@ -23,25 +23,45 @@ from thinklsp.core.stream_events import (
     TextDelta,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.decoding import build_cut_off_error, merge_non_null, parse_event, read_count
+from thinklsp.providers.decoding import (
+    build_cut_off_error,
+    explain_unknown_ending,
+    merge_non_null,
+    parse_event,
+    read_count,
+)
 from thinklsp.providers.openai_chat.errors import has_error, parse_stream_failure
-from thinklsp.providers.openai_chat.reasoning import ReasoningDecoder, TextPiece, ThinkTagSplitter, split_unopened
+from thinklsp.providers.openai_chat.reasoning import (
+    ReasoningDecoder,
+    TextPiece,
+    ThinkTagSplitter,
+    extract_text,
+    split_unopened,
+)
 from thinklsp.providers.openai_chat.servers import ChatServer, is_claude
 from thinklsp.providers.openai_chat.tool_calls import ToolCallAssembler
 
 _THINKING, _TEXT, _FIRST_CALL = 0, 1, 2
+# The known stop reasons in lower case. An answer that ends with another one may be incomplete.
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn",
+    "stop_sequence": "end_turn",
+    "end_turn": "end_turn",
+    "eos": "end_turn",
+    "eos_token": "end_turn",
+    "tool_use": "end_turn",
+    "tool_call": "end_turn",
     "tool_calls": "end_turn",
     "function_call": "end_turn",
     "length": "max_tokens",
     "max_tokens": "max_tokens",
     "model_length": "max_tokens",
+    "model_context_window_exceeded": "context_window",
     "content_filter": "refusal",
+    "sensitive": "refusal",
 }
 # If several stop reasons arrive, the last one is used, unless an earlier one marked the answer as incomplete.
-_FINAL_REASONS = frozenset({"length", "max_tokens", "model_length", "content_filter"})
-_FAILURE_REASONS = frozenset({"error", "abort"})
+_FINAL_REASONS = frozenset(word for word, reason in _STOP_REASONS.items() if reason != "end_turn")
 _NO_CAPACITY_REASON = "insufficient_system_resource"
 # Matches a tool call in the text, which means that the server does not parse the model's output.
 _UNPARSED_CALL = re.compile(r"^\s*(?:<tool_call>|\[TOOL_CALLS\]|<function=|<\|tool_call|<｜tool▁call)", re.MULTILINE)
@@ -140,9 +160,9 @@ class ChatDecoder:
             if isinstance(part, str):
                 events += self._add_text(part)
             elif isinstance(part, dict) and part.get("type") == "thinking":
-                events += self._reasoning.add_text("content", _extract_text(part.get("thinking")))
+                events += self._reasoning.add_part(part)
             elif isinstance(part, dict):
-                events += self._add_text(_extract_text(part.get("text")))
+                events += self._add_text(extract_text(part.get("text")))
         return events
 
     def _add_text(self, text: str) -> list[StreamEvent]:
@@ -162,7 +182,7 @@ class ChatDecoder:
 
     def _store_reason(self, reason: object) -> None:
         if isinstance(reason, str) and reason and self._reason not in _FINAL_REASONS:
-            self._reason = reason
+            self._reason = reason.lower()
 
     def _end_stream(self) -> list[StreamEvent]:
         if self._reason is None and not (self._pieces or self._calls or self._refusal):
@@ -172,14 +192,13 @@ class ChatDecoder:
     def _finish(self) -> list[StreamEvent]:
         if self._reason == _NO_CAPACITY_REASON:
             raise Overloaded("The provider has no capacity for this request at the moment.")
-        if self._reason in _FAILURE_REASONS:
-            raise Overloaded("The provider stopped the answer without giving a reason.")
+        is_unknown = self._reason is not None and self._reason not in _STOP_REASONS
+        notices: tuple[str, ...] = (explain_unknown_ending(self._reason or ""),) if is_unknown else ()
         events = self._emit_pieces(self._splitter.finish()) if self._splitter else []
         events += self._stop_blocks()
         events += self._calls.stop(cut=self._reason in _FINAL_REASONS)
         self._finished = True
         reason = self._resolve_stop_reason()
-        notices: tuple[str, ...] = ()
         if reason == "end_turn":
             notices = _find_parser_notices(self._server, str(self._pieces), has_thinking=self._reasoning.has_started)
         # Claude accepts earlier thinking only with its signature.
@@ -214,13 +233,6 @@ class ChatDecoder:
         if reason != "refusal":
             return None
         return str(self._refusal) or "The provider's content filter stopped the answer."
-
-
-def _extract_text(value: object) -> str:
-    """Return the text of a part, which is a string or a list of parts."""
-    if isinstance(value, list):
-        return "".join(text for part in value if isinstance(part, dict) and isinstance(text := part.get("text"), str))
-    return value if isinstance(value, str) else ""
 
 
 def _find_parser_notices(server: ChatServer, text: str, *, has_thinking: bool) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The assembler that joins streamed pieces into tool calls. Its main task is to assign each piece to the right call.
 
 Calls are identified by their index. If indexes are missing or all the same, a new ID starts a new call. If there is no
-ID either, a name starts a new call once the previous call's arguments are complete. IDs and names are set only once,
-because some servers repeat them. Arguments are appended.
+ID either, a name starts a new call once the previous call's arguments are complete, unless it repeats them. IDs and
+names are set only once, because some servers repeat them. Arguments are appended.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.stream_events import (
     BlockDelta,
@@ -32,37 +33,35 @@ _STANDARD_FIELDS = frozenset({"index", "id", "type", "function"})
 class _Call:
     """A tool call that arrives in pieces."""
 
-    __slots__ = ("chars", "extras", "id", "index", "name", "pieces")
+    __slots__ = ("arguments", "extras", "id", "index", "name")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.id = ""
         self.name = ""
-        self.pieces: list[str] = []
-        self.chars = 0
+        self.arguments = ArgumentBuffer()
         self.extras: dict[str, Any] = {}
 
     def add_piece(self, piece: _Piece) -> None:
         self.id = self.id or piece.id
         self.name = self.name or piece.name
-        self.chars += len(piece.arguments)
-        check_argument_size(self.chars)
         if piece.arguments:
-            self.pieces.append(piece.arguments)
+            self.arguments.append(piece.arguments)
+            check_argument_size(self.arguments.size)
         self.extras.update(piece.extras)
 
-    def is_complete(self) -> bool:
-        """Return whether the arguments are complete. Any further arguments then belong to another call."""
-        if not self.pieces or self.chars > _MAX_CHECKED_CHARS or not self.pieces[-1].rstrip().endswith("}"):
+    def is_followed_by(self, piece: _Piece) -> bool:
+        """Return whether the arguments are complete, so that other arguments belong to another call."""
+        if self.arguments.size > _MAX_CHECKED_CHARS:
             return False
-        try:
-            return isinstance(json.loads("".join(self.pieces)), dict)
-        except (ValueError, RecursionError):
-            return False
+        arguments = _parse_object(str(self.arguments))
+        if piece.name == self.name and not arguments and piece.index is not None:
+            return False  # The empty object is a placeholder.
+        return arguments is not None and (piece.name != self.name or arguments != _parse_object(piece.arguments))
 
     def build_events(self) -> list[StreamEvent]:
         """Return all events of the call except the start event. The arguments are sent in a single event."""
-        arguments = "".join(self.pieces)
+        arguments = str(self.arguments)
         raw = {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
         events: list[StreamEvent] = [BlockDelta(self.index, FieldsDelta({"id": self.id, "name": self.name}))]
         if arguments.strip() not in ("", "null"):
@@ -93,7 +92,7 @@ class _Piece:
         the same, the piece must also have arguments.
         """
         is_more = bool(self.arguments) or self.name != call.name
-        return bool(self.name and call.name) and is_more and call.is_complete()
+        return bool(self.name and call.name) and is_more and call.is_followed_by(self)
 
 
 class ToolCallAssembler:
@@ -163,6 +162,14 @@ class ToolCallAssembler:
         if piece.id and current.id and piece.id != current.id:
             return self._by_id.get(piece.id) or self._begin_call(piece)
         return self._begin_call(piece) if not piece.id and piece.is_call_after(current) else current
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _read_arguments(value: object) -> str:

@@ -23,6 +23,7 @@ from thinklsp.providers.failures import (
     build_thinking_error,
     classify_by_status,
     find_cache_hint_error,
+    find_output_fault,
     has_any,
     is_earlier_thinking_rejected,
 )
@@ -49,8 +50,6 @@ _STATUS_OF_CODE = {
 _REQUEST_ERROR = re.compile(r"invalid|unsupported|image|policy|violation|context_length|billing")
 _TOO_LONG = ("context window", "maximum context length", "available context size")
 _REFUSED_VALUE = re.compile(r"value: '([a-z]+)'|does not support '([a-z]+)'")
-_TRY_AGAIN = re.compile(r"try again in (\d+(?:\.\d+)?)\s?(ms|s|m)\b")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 def parse_stream_failure(error: object) -> ProviderError:
@@ -72,18 +71,15 @@ def read_report(status: int, content: Mapping[str, Any], plain: str, wait: float
     """Parse an error. Compatible servers use the key `error`, the key `detail`, or no key at all."""
     error = next((content[key] for key in ("error", "detail") if content.get(key)), content)
     if not isinstance(error, dict):
-        return build_plain_report(status, error, plain, wait)
+        return build_plain_report(status, content, plain, wait)
     message = str(error.get("message") or plain)
-    if wait is None and status == 429 and (delay := _TRY_AGAIN.search(message.lower())):
-        # Errors inside a stream have no retry header, so the delay is parsed from the message.
-        wait = float(delay[1]) * _UNIT_SECONDS[delay[2]]
     code, param = str(error.get("code") or error.get("type") or ""), str(error.get("param") or "")
     return ErrorReport(status, message, code, wait, param=param, kind=str(error.get("type") or ""))
 
 
 def classify(report: ErrorReport) -> ProviderError:
-    if (budget_error := find_budget_error(report)) is not None:
-        return budget_error
+    if (common_error := find_budget_error(report) or find_output_fault(report)) is not None:
+        return common_error
     text = report.message.lower()
     if report.code == "context_length_exceeded":
         return build_context_error(report)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.stream_events import (
     BlockDelta,
     BlockKind,
@@ -90,7 +91,7 @@ class ItemDraft:
             self._count_argument_chars(len(text))
         number = self._normalize_number(part, number)
         if (pieces := self._pieces.get((part, number))) is None:
-            pieces = self._pieces[part, number] = TextBuffer()
+            pieces = self._pieces[part, number] = ArgumentBuffer() if part == "arguments" else TextBuffer()
         pieces.append(text)
         return self._show_text(part, number, text, is_separate=is_separate)
 

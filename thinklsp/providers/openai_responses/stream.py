@@ -19,6 +19,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.decoding import (
     build_cut_off_error,
     build_malformed_error,
+    explain_unknown_ending,
     parse_event,
     read_count,
     read_index,
@@ -82,8 +83,8 @@ class OpenAiResponsesDecoder:
         content = parse_event(event, data)
         self._update_usage(content)
         match content.get("type", event):
-            case "response.created" | "response.queued" | "response.in_progress":
-                return self._begin_message(read_object(content, "response"))
+            case "response.created" | "response.queued" | "response.in_progress" as name:
+                return self._begin_message(read_object(content, "response"), is_first=name == "response.created")
             case "response.output_item.added":
                 # Some gateways send this event without an item, so indexes may have gaps.
                 return (
@@ -120,13 +121,13 @@ class OpenAiResponsesDecoder:
         if isinstance(usage, dict):
             self.usage = _parse_usage(usage)
 
-    def _begin_message(self, response: Mapping[str, Any]) -> list[StreamEvent]:
-        """Start the message unless it has already started. Several events contain the same response."""
-        self._removals = _read_removals(response.get("input_transformations")) or self._removals
-        response_id = read_string(response, "id")
-        if self._response_id and response_id and response_id != self._response_id:
+    def _begin_message(self, response: Mapping[str, Any], *, is_first: bool = False) -> list[StreamEvent]:
+        """Start the message unless it has already started. Some servers give each event after the first another ID."""
+        response_id = read_string(response, "id") if is_first else ""
+        if self._response_id and response_id not in ("", self._response_id):
             raise StreamProtocolError("The provider started a second message within the same answer.")
         self._response_id = self._response_id or response_id
+        self._removals = _read_removals(response.get("input_transformations")) or self._removals
         if self._started:
             return []
         self._started = True
@@ -269,6 +270,8 @@ def _finish_message(
     why = read_string(details, "reason") if isinstance(details, dict) else ""
     reason: StopReason = _CUT_REASONS.get(why, "other") if cut else "tool_use" if calls else "end_turn"
     notices = [_describe_removals(removals)] if removals else []
+    if reason == "other":
+        notices.append(explain_unknown_ending(why))
     if any(item.get("type") == COMPACTION_TYPE for _, item in items):
         notices.append(_COMPACTED_NOTICE)
     if reason == "max_tokens" and not spoke and not calls:

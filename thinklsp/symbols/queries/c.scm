@@ -17,6 +17,10 @@
 (type_definition declarator: (_ declarator: (type_identifier) @name)) @type
 (type_definition declarator: (function_declarator
   declarator: (parenthesized_declarator (_ declarator: (type_identifier) @name)))) @type
+(type_definition declarator: (function_declarator
+  declarator: (parenthesized_declarator (type_identifier) @name))) @type
+(type_definition declarator: (_ declarator: (function_declarator
+  declarator: (parenthesized_declarator (_ declarator: (type_identifier) @name))))) @type
 
 (preproc_function_def name: (identifier) @name) @macro
 (preproc_def name: (identifier) @name value: (_)) @macro

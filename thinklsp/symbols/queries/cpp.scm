@@ -3,6 +3,13 @@
 (function_definition declarator: (_ (function_declarator declarator: [(identifier) (field_identifier) (operator_name)] @name))) @function
 (function_definition declarator: (_ (_ (function_declarator declarator: [(identifier) (field_identifier) (operator_name)] @name)))) @function
 (function_definition declarator: (operator_cast) @name) @function
+(function_definition declarator: (function_declarator
+  declarator: (parenthesized_declarator [(identifier) (field_identifier)] @name))) @function
+(function_definition declarator: (_ (function_declarator
+  declarator: (parenthesized_declarator [(identifier) (field_identifier)] @name)))) @function
+(function_definition declarator: (function_declarator
+  declarator: (parenthesized_declarator (pointer_declarator
+    declarator: (function_declarator declarator: [(identifier) (field_identifier)] @name))))) @function
 
 ; Definitions outside their class: Class::method, namespace::Class::method.
 (function_definition declarator: (function_declarator declarator: (qualified_identifier
@@ -33,6 +40,12 @@
 (type_definition type: (enum_specifier !name body: (_)) declarator: (type_identifier) @name) @enum
 (type_definition declarator: (type_identifier) @name) @type
 (type_definition declarator: (_ declarator: (type_identifier) @name)) @type
+(type_definition declarator: (function_declarator
+  declarator: (parenthesized_declarator (_ declarator: (type_identifier) @name)))) @type
+(type_definition declarator: (function_declarator
+  declarator: (parenthesized_declarator (type_identifier) @name))) @type
+(type_definition declarator: (_ (function_declarator
+  declarator: (parenthesized_declarator (_ declarator: (type_identifier) @name))))) @type
 
 (preproc_function_def name: (identifier) @name) @macro
 (preproc_def name: (identifier) @name value: (_)) @macro

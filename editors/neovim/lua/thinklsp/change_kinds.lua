@@ -15,12 +15,6 @@ local NAMESPACE = vim.api.nvim_create_namespace('thinklsp_changes')
 ---@field undo fun() raises an error if the change stays
 
 ---@param bufnr integer
----@return string
-local function text_of(bufnr)
-  return table.concat(vim.api.nvim_buf_get_lines(bufnr, 0, -1, false), '\n')
-end
-
----@param bufnr integer
 ---@param edit lsp.TextEdit
 ---@param encoding string
 ---@return (fun(): string?, string[]?) look, fun() undo
@@ -89,11 +83,12 @@ end
 local function change_of_new_file(uri, texts)
   local path = vim.uri_to_fname(uri)
   local function is_unchanged()
-    local bufnr, text = vim.uri_to_bufnr(uri), table.concat(texts):gsub('\n$', '')
-    if vim.api.nvim_buf_is_loaded(bufnr) then
-      return text_of(bufnr) == text
+    local bufnr = vim.uri_to_bufnr(uri)
+    if vim.api.nvim_buf_is_loaded(bufnr) and vim.bo[bufnr].modified then
+      return false
     end
-    return vim.uv.fs_stat(path) ~= nil and table.concat(vim.fn.readfile(path), '\n') == text
+    local found, lines = pcall(vim.fn.readfile, path, 'b')
+    return found and table.concat(lines, '\n') == table.concat(texts)
   end
   return function()
     if is_unchanged() then

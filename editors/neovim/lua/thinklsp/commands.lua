@@ -197,6 +197,11 @@ local SUBCOMMANDS = {
       instructions = some(call.words),
     }, call.row)
   end,
+  discard = function(call)
+    ask(call.bufnr, 'thinklsp.discard', {}, function(dropped)
+      say(('discarded, %d file%s'):format(#dropped.files, #dropped.files == 1 and '' or 's'))
+    end)
+  end,
   doctor = function(call)
     ask(call.bufnr, 'thinklsp.doctor', {}, function(report)
       show(table.concat(require('thinklsp.health').told(report), '\n'))

@@ -30,30 +30,48 @@ function M.writes(edit, ending)
   end)
 end
 
---- Remove the last line end of new files. Neovim inserts text into an empty buffer in front of its only line, so the file
---- would end with an empty line.
+--- Return the texts of the files that an edit creates and fills.
 ---@param edit lsp.WorkspaceEdit
-local function trim_new_files(edit)
-  local created = {}
+---@return table<string, string> by URI
+local function new_texts(edit)
+  local created, texts = {}, {}
   for _, change in ipairs(edit.documentChanges or {}) do
+    local uri = change.uri or (change.textDocument or {}).uri
     if change.kind == 'create' then
-      created[change.uri] = true
-    elseif change.textDocument and created[change.textDocument.uri] then
-      local last = change.edits[#change.edits]
-      last.newText = last.newText:gsub('\n$', '')
+      created[uri] = true
+    elseif created[uri] and change.edits then
+      texts[uri] = table.concat(vim.tbl_map(function(one)
+        return one.newText
+      end, change.edits))
     end
   end
+  return texts
 end
 
---- Delete the files that an edit has created and not filled.
----@param created string[]
-local function remove_empty(created)
-  for _, uri in ipairs(created) do
-    local path = vim.uri_to_fname(uri)
-    if (vim.uv.fs_stat(path) or {}).size == 0 then
-      vim.fn.delete(path)
-      pcall(vim.api.nvim_buf_delete, vim.uri_to_bufnr(uri), { force = true })
-    end
+--- Write a new file byte by byte, whatever options and autocommands the user has for buffers, and load it.
+---@param uri string
+---@param text string
+local function write_new(uri, text)
+  local path = vim.uri_to_fname(uri)
+  assert((vim.uv.fs_stat(path) or { size = 0 }).size == 0, 'the file exists already')
+  vim.fn.mkdir(vim.fs.dirname(path), 'p')
+  local file = assert(io.open(path, 'wb'))
+  local is_written, problem = file:write(text)
+  assert(file:close() and is_written, problem)
+  buffers.load(uri)
+end
+
+---@param change table a text edit or an operation on a file
+---@param texts table<string, string> those of the new files
+---@param encoding string
+local function apply_change(change, texts, encoding)
+  if change.kind == 'create' and texts[change.uri] then
+    write_new(change.uri, texts[change.uri])
+  elseif not change.textDocument then
+    vim.lsp.util.apply_workspace_edit({ documentChanges = { change } }, encoding)
+  elseif not texts[change.textDocument.uri] then
+    buffers.load(change.textDocument.uri)
+    vim.lsp.util.apply_workspace_edit({ documentChanges = { change } }, encoding)
   end
 end
 
@@ -62,17 +80,10 @@ end
 ---@param encoding string
 ---@return { applied: boolean, failureReason: string? }
 function M.apply(edit, encoding)
-  trim_new_files(edit)
-  local created = {}
+  local texts = new_texts(edit)
   for _, change in ipairs(edit.documentChanges or {}) do
-    if change.kind == 'create' then
-      table.insert(created, change.uri)
-    elseif change.textDocument then
-      buffers.load(change.textDocument.uri)
-    end
-    local applied, problem = pcall(vim.lsp.util.apply_workspace_edit, { documentChanges = { change } }, encoding)
-    if not applied then
-      remove_empty(created)
+    local is_applied, problem = pcall(apply_change, change, texts, encoding)
+    if not is_applied then
       return { applied = false, failureReason = messages.cause_of(problem) }
     end
   end

@@ -1,7 +1,7 @@
 /** The conversation that the view shows: its session, its running turn, and the messages to the view about them. */
 
 import type { Disposable, Memento } from 'vscode';
-import type { PartialResult, TurnResult } from '../protocol';
+import type { Applied, PartialResult, TurnResult } from '../protocol';
 import type { Running, Turns } from '../turns';
 import { sentence } from '../said';
 import { type Along, type Place, along, alongAgain, findPlaces, labelled, reference } from './context';
@@ -12,6 +12,7 @@ import { RecentImages, type SentImage, wordsOf } from './images';
 import { type Mode, type ToView, isApplied, isPartial, isSessions, isUsageReport } from './messages';
 import { Queue, type Queued } from './queue';
 import { Results } from './results';
+import { afterDrop, isChanged } from './turn';
 
 const KEPT = 'thinklsp.chat.session';
 // The error code of the server's own messages.
@@ -235,6 +236,40 @@ export class Conversation implements Disposable {
             this.results.applied(turnId, answer.files);
             this.post({ kind: 'applied', turnId, files: answer.files });
         }
+    }
+
+    /** Drops the pending edit of a turn. */
+    async discard(turnId: string): Promise<void> {
+        await this.turns.ask('thinklsp.discard', { turnId });
+        this.settle(turnId, false);
+    }
+
+    /** Undoes the latest turn of the session that changed files. The server drops what is pending of it. */
+    async undo(): Promise<Applied> {
+        const { sessionId } = this;
+        const known = sessionId === undefined ? undefined : await this.exported(sessionId);
+        const last = this.results.onto(known?.turns ?? []).findLast(({ edits }) => edits?.files.some(isChanged));
+        const turnId = last?.turnId ?? undefined;
+        const settle = () => turnId !== undefined && this.settle(turnId, true);
+        try {
+            const answer = await this.turns.ask<Applied>('thinklsp.undo', { turnId });
+            if (answer.applied === 'all') {
+                settle();
+            }
+            return answer;
+        } catch (error) {
+            // The user has undone the turn in the editor.
+            if (sentence(error).startsWith('Nothing')) {
+                settle();
+            }
+            throw error;
+        }
+    }
+
+    private settle(turnId: string, isUndone: boolean): void {
+        const files = this.results.files(turnId).map(file => afterDrop(file, isUndone));
+        this.results.applied(turnId, files);
+        this.post({ kind: 'applied', turnId, files });
     }
 
     async tellSessions(): Promise<void> {

@@ -23,8 +23,8 @@ const level = oneOf(...LEVELS);
 const planEntry = object({ text: string, status: string });
 const changedFile = object({
     uri: string,
-    /** `undone` is not of the server: the user of a resumed session has undone the change. */
-    status: oneOf('applied', 'some', 'conflict', 'refused', 'held', 'unknown', 'undone'),
+    /** `undone` and `discarded` are not of the server: the user has undone the change, or dropped it while it was pending. */
+    status: oneOf('applied', 'some', 'conflict', 'refused', 'held', 'unknown', 'undone', 'discarded'),
     hunks: object({ applied: number, waiting: number }),
     reason: nullable(string),
 });
@@ -165,6 +165,7 @@ export const isFromView = kinds({
     file: { uri: string },
     diff: { turnId: string, uri: string },
     apply: { turnId: string },
+    discard: { turnId: string },
     /** `uri` is null for all files of the turn. */
     decide: { turnId: string, uri: nullable(string), how: oneOf('keep', 'undo') },
     check: { turnId: string, number: number, checked: boolean },

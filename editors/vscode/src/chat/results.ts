@@ -36,6 +36,10 @@ export class Results {
         }
     }
 
+    files(turnId: string): readonly ChangedFile[] {
+        return this.byTurn.get(turnId)?.edits?.files ?? [];
+    }
+
     /** Returns turns with what this window knows of them. */
     onto(turns: readonly StoredTurn[]): StoredTurn[] {
         return turns.map(turn => {

@@ -33,6 +33,7 @@ export class SlashCommands {
     constructor(
         private readonly turns: Turns,
         private readonly connect: () => Promise<Client>,
+        private readonly undo: () => Promise<Applied>,
     ) {}
 
     /** Returns the result as Markdown; rejects with a message. The view itself runs `/clear` and `/sessions`. */
@@ -49,7 +50,7 @@ export class SlashCommands {
             case 'usage':
                 return this.usage(sessionId);
             case 'undo': {
-                const { applied, files } = await this.turns.ask<Applied>('thinklsp.undo');
+                const { applied, files } = await this.undo();
                 const left = files.filter(file => file.status !== 'applied');
                 const why = left.map(file => `- ${decodeURIComponent(file.uri)}: ${file.reason ?? file.status}`).join('\n');
                 return applied === 'all' ? "The latest turn's edits were undone." : `Not all edits were undone:\n\n${why}`;

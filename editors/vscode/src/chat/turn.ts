@@ -60,6 +60,17 @@ export function applied<T extends Pick<Turn, 'edits'>>(turn: T, files: readonly 
     return { ...turn, edits: { ...turn.edits, files: merged, applied: whole } };
 }
 
+export function isChanged({ status }: ChangedFile): boolean {
+    return status === 'applied' || status === 'some';
+}
+
+/** Returns a file after the pending edit of its turn was dropped, perhaps because the turn was undone. */
+export function afterDrop(file: ChangedFile, isUndone: boolean): ChangedFile {
+    const isSettled = file.status === 'undone' || file.status === 'discarded';
+    const status = isSettled ? file.status : !isChanged(file) ? 'discarded' : isUndone ? 'undone' : 'applied';
+    return { ...file, status, reason: null };
+}
+
 export function sum(a: Usage | null, b: Usage): Usage {
     if (a === null) return b;
     const add = (x: number | null, y: number | null) => (x === null ? y : y === null ? x : x + y);

@@ -77,7 +77,7 @@ export class ChatView implements WebviewViewProvider, Disposable {
         this.files = new ChangedFiles(changes, outcomes, post);
         this.cards = new QuestionCards(questions, post);
         questions.showInChat = isAgain => this.showQuestions(isAgain);
-        this.slash = new SlashCommands(turns, connect);
+        this.slash = new SlashCommands(turns, connect, () => this.conversation.undo());
         this.subscriptions = [
             this.conversation,
             this.findings,
@@ -200,6 +200,8 @@ export class ChatView implements WebviewViewProvider, Disposable {
                 return this.files.decide(message);
             case 'apply':
                 return conversation.apply(message.turnId);
+            case 'discard':
+                return conversation.discard(message.turnId);
             case 'check':
                 return this.findings.check(message.turnId, message.number, message.checked);
             case 'copy':

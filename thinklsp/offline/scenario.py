@@ -1,0 +1,356 @@
+"""Scenario files in TOML, which script a model's answers, pacing and faults.
+
+This module defines and checks the file format and loads the packaged scenarios. The format is the same for all
+providers. Each dialect translates its names for stop reasons, usage and faults. `SCENARIOS.md` in this folder documents
+the format for users.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.offline.template import check_template
+
+
+class TableRow(BaseModel):
+    """A table in a TOML file. Unknown keys are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+DialectName = Literal["anthropic", "openai", "google", "openai-compatible"]
+ScriptedStopReason = Literal[
+    "end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal", "context_window"
+]
+Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
+TokenCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+class ScenarioError(ThinkLspError):
+    """An error for a missing or invalid scenario. The message names the file and any invalid key."""
+
+
+class Pacing(TableRow):
+    """The speed of an answer. Values that a step does not set come from the scenario.
+
+    If `ping_every_ms` is 0, no pings are sent.
+    """
+
+    delay_ms: Milliseconds = 0
+    chunk_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 24
+    interval_ms: Milliseconds = 0
+    ping_every_ms: Milliseconds = 0
+
+
+class _Part(TableRow):
+    delay_ms: Milliseconds = 0
+
+
+class ThinkingPart(_Part):
+    """A thinking block. If a client requests summaries, it receives `summary` instead of `thinking`."""
+
+    thinking: str
+    summary: str | None = None
+    omitted: bool = False
+
+    @property
+    def thought(self) -> str:
+        return self.thinking
+
+    @property
+    def readable_text(self) -> str | None:
+        """The thinking that clients can read, which is the summary if one is set. None if `omitted` is true."""
+        if self.omitted:
+            return None
+        return self.thinking if self.summary is None else self.summary
+
+
+class RedactedPart(_Part):
+    """A thinking block that is sent in encrypted form. Its text determines only the token count."""
+
+    redacted_thinking: str
+
+    @property
+    def thought(self) -> str:
+        return self.redacted_thinking
+
+    @property
+    def readable_text(self) -> None:
+        return None
+
+
+class TextPart(_Part):
+    text: Annotated[str, Field(min_length=1)]
+
+
+class ToolPart(_Part):
+    """A tool call. `input_json` replaces `input` with text that is sent unchanged, even if it is not valid JSON."""
+
+    tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+    input: dict[str, Any] = Field(default_factory=dict)
+    input_json: str | None = None
+
+    def format_arguments(self, separators: tuple[str, str] = (", ", ": ")) -> str:
+        """Return the tool call's arguments as JSON text."""
+        if self.input_json is not None:
+            return self.input_json
+        return json.dumps(self.input, ensure_ascii=False, separators=separators, default=str)
+
+    @model_validator(mode="after")
+    def _check_single_input(self) -> ToolPart:
+        if self.input and self.input_json is not None:
+            raise ValueError("set either input or input_json, not both")
+        return self
+
+
+class RawPart(_Part):
+    """A block in a specific service's JSON format. Other services skip the block.
+
+    Scenarios use raw blocks for server tools and for block types that clients do not support.
+    """
+
+    raw: Annotated[dict[str, Any], Field(min_length=1)]
+    dialect: DialectName = "anthropic"
+
+    @model_validator(mode="after")
+    def _check_type(self) -> RawPart:
+        if self.dialect in ("anthropic", "openai") and not isinstance(self.raw.get("type"), str):
+            raise ValueError(f"a raw block for {self.dialect} must contain the key `type`")
+        return self
+
+
+_PART_KEYS = ("thinking", "redacted_thinking", "text", "tool", "raw")
+
+
+def _find_part_kind(value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        present = [key for key in _PART_KEYS if key in value]
+        return present[0] if len(present) == 1 else None
+    return next((key for key in _PART_KEYS if hasattr(value, key)), None)
+
+
+ScenarioPart = Annotated[
+    Annotated[ThinkingPart, Tag("thinking")]
+    | Annotated[RedactedPart, Tag("redacted_thinking")]
+    | Annotated[TextPart, Tag("text")]
+    | Annotated[ToolPart, Tag("tool")]
+    | Annotated[RawPart, Tag("raw")],
+    Discriminator(
+        _find_part_kind,
+        custom_error_type="block_kind",
+        custom_error_message="must contain exactly one of the keys thinking, redacted_thinking, text, tool and raw",
+    ),
+]
+
+
+class HttpError(TableRow):
+    """An HTTP error that is sent instead of an answer, by default with the service's usual type and message."""
+
+    status: Annotated[int, Field(ge=400, le=599)]
+    type: str | None = None
+    message: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    body: str | None = None
+
+    @field_validator("headers")
+    @classmethod
+    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not re.fullmatch(r"[\x20-\x7e]*", value):
+                raise ValueError(f"the header {name!r} is invalid; use ASCII, and letters, digits or - in its name")
+        return headers
+
+
+class ErrorEvent(TableRow):
+    """An error event that ends a stream. It follows `after_events` other events."""
+
+    type: str = "overloaded_error"
+    message: str = "Overloaded"
+    after_events: TokenCount = 1
+
+
+class ScriptedFault(TableRow):
+    """A scripted failure of a step. It occurs on the first `times` attempts, or by default on every attempt."""
+
+    times: Annotated[int, Field(ge=1)] | None = None
+    http_error: HttpError | None = None
+    error_event: ErrorEvent | None = None
+    cut_after_events: TokenCount | None = None
+    cut_cleanly: bool = True
+    silence_ms: Milliseconds | None = None
+    silence_after_events: TokenCount = 1
+
+    @model_validator(mode="after")
+    def _check_single_fault(self) -> ScriptedFault:
+        faults = [self.http_error, self.error_event, self.cut_after_events, self.silence_ms]
+        if sum(fault is not None for fault in faults) != 1:
+            raise ValueError("must contain exactly one of http_error, error_event, cut_after_events and silence_ms")
+        return self
+
+
+class UsageOverride(TableRow):
+    """The usage that a step reports instead of an estimate. `input_tokens` includes cached tokens."""
+
+    input_tokens: TokenCount | None = None
+    output_tokens: TokenCount | None = None
+    thinking_tokens: TokenCount | None = None
+    cache_read_tokens: TokenCount | None = None
+    cache_write_tokens: TokenCount | None = None
+
+
+class Refusal(TableRow):
+    category: str | None = None
+    explanation: str | None = None
+
+
+class ScenarioStep(TableRow):
+    """A model's answer. `stop_reason` defaults to `tool_use` if the step calls a tool, and to `end_turn` otherwise."""
+
+    block: tuple[ScenarioPart, ...] = ()
+    stop_reason: ScriptedStopReason | None = None
+    stop_sequence: str | None = None
+    refusal: Refusal | None = None
+    usage: UsageOverride = UsageOverride()
+    pacing: Pacing = Pacing()
+    fault: ScriptedFault | None = None
+
+    @model_validator(mode="after")
+    def _check_stop_reason(self) -> ScenarioStep:
+        if self.refusal is not None and self.stop_reason != "refusal":
+            raise ValueError('refusal requires stop_reason = "refusal"')
+        if (self.stop_sequence is not None) != (self.stop_reason == "stop_sequence"):
+            raise ValueError('stop_sequence and stop_reason = "stop_sequence" must be used together')
+        for part in self.block:
+            check_template(part.model_dump(exclude={"delay_ms", "omitted"}, exclude_none=True))
+        return self
+
+
+class TurnCondition(TableRow):
+    """The condition for a turn. All regular expressions must match, and the request must offer all of these tools."""
+
+    user: str | None = None
+    system: str | None = None
+    model: str | None = None
+    tools: tuple[str, ...] = ()
+
+    @field_validator("user", "system", "model")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
+        return pattern
+
+
+class ScenarioTurn(TableRow):
+    """The scripted answers to a user prompt. Each step is the answer to a model call."""
+
+    when: TurnCondition | None = None
+    step: tuple[ScenarioStep, ...]
+
+    @field_validator("when", mode="before")
+    @classmethod
+    def _expand_short_form(cls, when: Any) -> Any:
+        return {"user": when} if isinstance(when, str) else when
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> ScenarioTurn:
+        if not self.step:
+            raise ValueError("must contain at least one step")
+        return self
+
+
+class Scenario(TableRow):
+    """A scenario file. `context_window` replaces the model's context window, so that a short conversation fills it."""
+
+    name: str = "unnamed"
+    description: str = ""
+    context_window: Annotated[int, Field(ge=1)] | None = None
+    pacing: Pacing = Pacing()
+    turn: tuple[ScenarioTurn, ...] = ()
+
+
+def parse_scenario(text: str, name: str) -> Scenario:
+    """Parse a scenario in TOML. Raises ScenarioError if the scenario is invalid.
+
+    `name` is the file's name, which appears in error messages. It is also the default for the scenario's name.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"The scenario {name!r} is not valid TOML: {error}.") from None
+    try:
+        return Scenario.model_validate({"name": Path(name).stem, **table})
+    except ValidationError as error:
+        problems = "; ".join(_format_problem(item["loc"], item["msg"]) for item in error.errors(include_url=False))
+        raise ScenarioError(f"The scenario {name!r} is invalid: {problems}.") from None
+
+
+def remove_pauses(scenario: Scenario) -> Scenario:
+    """Return the scenario without its pauses."""
+    return Scenario.model_validate(_drop_pauses(scenario.model_dump(exclude_unset=True)))
+
+
+def _drop_pauses(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _drop_pauses(item) for key, item in value.items() if key not in ("delay_ms", "pacing")}
+        case list() | tuple():
+            return [_drop_pauses(item) for item in value]
+        case _:
+            return value
+
+
+def list_packaged() -> tuple[str, ...]:
+    """Return the sorted names of the packaged scenarios."""
+    folder = files("thinklsp.offline") / "scenarios"
+    return tuple(sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".toml")))
+
+
+def load_scenario(name_or_path: str) -> Scenario:
+    """Load a packaged scenario by its name, or another scenario by its path. Raises ScenarioError."""
+    if name_or_path in list_packaged():
+        source = files("thinklsp.offline") / "scenarios" / f"{name_or_path}.toml"
+        return parse_scenario(source.read_text("utf-8"), name_or_path)
+    try:
+        text = Path(name_or_path).read_text("utf-8")
+    except OSError as error:
+        names = ", ".join(list_packaged())
+        reason = error.strerror or "not readable"
+        raise ScenarioError(
+            f"Cannot read the scenario {name_or_path!r} ({reason}). Use the path of a TOML file, or one of: {names}."
+        ) from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"The scenario {name_or_path!r} is not UTF-8 text.") from None
+    return parse_scenario(text, name_or_path)
+
+
+def _format_problem(location: tuple[int | str, ...], message: str) -> str:
+    """Format a validation error, for example as `turn 1, step 2, pacing.delay_ms: …`."""
+    words: list[str] = []
+    skip_tag = False
+    for item in location:
+        if isinstance(item, int):
+            words[-1] += f" {item + 1}"
+            skip_tag = words[-1].startswith("block ")
+        elif skip_tag:
+            skip_tag = False
+        elif words and not words[-1][-1].isdigit():
+            words[-1] += f".{item}"
+        else:
+            words.append(item)
+    message = message.removeprefix("Value error, ")
+    if message == "Extra inputs are not permitted":
+        message = "unknown key"
+    return f"{', '.join(words) or 'the file'}: {message}"

@@ -1,0 +1,251 @@
+"""The script, which selects the scenario step that answers a request and fills in its placeholders.
+
+The prompts in the conversation determine the turn, and the number of answers after the last prompt determines the step.
+Therefore, no state is stored for retries, cancellation or concurrent sessions. Attempts are
+counted only for steps whose fault occurs a limited number of times. The number of stored counts is limited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeVar
+
+from thinklsp.offline.scenario import (
+    ErrorEvent,
+    HttpError,
+    Pacing,
+    Refusal,
+    Scenario,
+    ScenarioPart,
+    ScenarioStep,
+    ScenarioTurn,
+    ScriptedFault,
+    ScriptedStopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+    TurnCondition,
+    UsageOverride,
+)
+from thinklsp.offline.template import PlaceholderValues, fill_placeholders
+
+K = TypeVar("K")
+V = TypeVar("V")
+_MAX_ATTEMPT_COUNTS = 4096
+# The keys in scenario blocks whose values may contain placeholders.
+_TEMPLATE_KEYS = {"thinking", "summary", "redacted_thinking", "text", "input", "input_json", "raw"}
+_TAGGED_NOTE = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
+
+
+class BoundedDict(OrderedDict[K, V]):
+    """A dictionary that keeps only the `limit` most recently set entries."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._limit:
+            self.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationState:
+    """The state of a conversation. `prompts` contains the user's prompts, oldest first.
+
+    The current turn begins with the message at index `start` and has `answers` messages from the model. `results`
+    contains the texts of the tool results at the end of the conversation.
+    """
+
+    prompts: tuple[str, ...]
+    start: int
+    answers: int
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeutralRequest:
+    """A request in a form that is the same for all services. `digest` is a hash of the conversation."""
+
+    model: str
+    system: str
+    tools: frozenset[str]
+    conversation: ConversationState
+    digest: str
+
+    @property
+    def prompt(self) -> str:
+        return self.conversation.prompts[-1] if self.conversation.prompts else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAnswer:
+    """A scripted answer with its placeholders filled in. `label` identifies the step in messages to the user."""
+
+    parts: tuple[ScenarioPart, ...]
+    stop_reason: ScriptedStopReason
+    label: str
+    pacing: Pacing
+    stop_sequence: str | None = None
+    refusal: Refusal | None = None
+    usage: UsageOverride = field(default_factory=UsageOverride)
+    fault: ScriptedFault | None = None
+
+    @property
+    def explanation(self) -> str | None:
+        """The model's explanation for a refusal, or None."""
+        return self.refusal.explanation if self.refusal else None
+
+    @property
+    def http_error(self) -> HttpError | None:
+        return self.fault.http_error if self.fault else None
+
+    @property
+    def error_event(self) -> ErrorEvent | None:
+        return self.fault.error_event if self.fault else None
+
+
+class Script:
+    """A scenario and the number of attempts at steps whose fault occurs a limited number of times."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self._attempts: BoundedDict[tuple[str, str], int] = BoundedDict(_MAX_ATTEMPT_COUNTS)
+
+    def reset(self) -> None:
+        self._attempts.clear()
+
+    def answer(self, request: NeutralRequest) -> ScriptedAnswer:
+        """Return the scripted answer to a request, and count the attempt if the step's fault has a limit."""
+        number = find_turn(self.scenario, request)
+        if number is None:
+            return _build_builtin_answer(self.scenario, request, "no turn matches this prompt")
+        steps = self.scenario.turn[number].step
+        if request.conversation.answers >= len(steps):
+            return _build_builtin_answer(
+                self.scenario, request, f"turn {number + 1} has no step {request.conversation.answers + 1}"
+            )
+        label = f"turn {number + 1}, step {request.conversation.answers + 1}"
+        step = steps[request.conversation.answers]
+        return _build_answer(step, self.scenario, request, label, fault=self._find_fault(step, request, label))
+
+    def _find_fault(self, step: ScenarioStep, request: NeutralRequest, label: str) -> ScriptedFault | None:
+        if step.fault is None or step.fault.times is None:
+            return step.fault
+        key = (request.digest, label)
+        attempts = self._attempts.get(key, 0)
+        self._attempts[key] = attempts + 1
+        return step.fault if attempts < step.fault.times else None
+
+
+@dataclass(frozen=True, slots=True)
+class DialoguePart:
+    """A part of a conversation. `message` is the index of the message that contains the part.
+
+    `text` is the user's text, and `result` is the text of a tool result. They are None for all other parts.
+    """
+
+    message: int
+    by_model: bool
+    text: str | None = None
+    result: str | None = None
+
+
+def read_conversation_state(pieces: Iterable[DialoguePart]) -> ConversationState:
+    """Return the state of a conversation. `pieces` must not contain system messages."""
+    prompts: list[str] = []
+    start = 0
+    answers: set[int] = set()
+    results: tuple[str, ...] = ()
+    for by_model, run in groupby(pieces, key=lambda piece: piece.by_model):
+        parts = list(run)
+        results = tuple(piece.result for piece in parts if piece.result is not None)
+        if by_model:
+            answers.update(piece.message for piece in parts)
+        elif (prompt := _join_prompt(parts)) is not None:
+            prompts.append(prompt)
+            start, answers = parts[-1].message + 1, set()
+    return ConversationState(tuple(prompts), start, len(answers), results)
+
+
+def _join_prompt(parts: Sequence[DialoguePart]) -> str | None:
+    """Join the texts that a user sent between two answers, or return None if there are no texts.
+
+    Texts that accompany tool results are ignored if they consist of a tag, such as `<note>…</note>`.
+    """
+    texts = [piece.text for piece in parts if piece.text is not None]
+    if any(piece.result is not None for piece in parts):
+        texts = [text for text in texts if not _TAGGED_NOTE.fullmatch(text)]
+        if not texts:
+            return None
+    return "\n\n".join(texts)
+
+
+def find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
+    """Return the index of the turn that answers the last prompt, or None.
+
+    The first turn with a matching `when` is used. If no `when` matches, the turns without `when` are used in order.
+    """
+    matches = [_match_turn(scenario.turn, request, prompt) for prompt in request.conversation.prompts or ("",)]
+    if matches[-1] is not None:
+        return matches[-1]
+    plain = [number for number, turn in enumerate(scenario.turn) if turn.when is None]
+    unmatched = matches[:-1].count(None)
+    return plain[unmatched] if unmatched < len(plain) else None
+
+
+def _match_turn(turns: tuple[ScenarioTurn, ...], request: NeutralRequest, prompt: str) -> int | None:
+    for number, turn in enumerate(turns):
+        if turn.when is not None and _matches_condition(turn.when, request, prompt):
+            return number
+    return None
+
+
+def _matches_condition(condition: TurnCondition, request: NeutralRequest, prompt: str) -> bool:
+    pairs = ((condition.user, prompt), (condition.system, request.system), (condition.model, request.model))
+    return set(condition.tools) <= request.tools and all(
+        pattern is None or re.search(pattern, text, re.MULTILINE) for pattern, text in pairs
+    )
+
+
+def _build_answer(
+    step: ScenarioStep, scenario: Scenario, request: NeutralRequest, label: str, *, fault: ScriptedFault | None
+) -> ScriptedAnswer:
+    values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
+    parts = tuple(_fill_part(part, values) for part in step.block)
+    calls = any(isinstance(part, ToolPart) for part in parts)
+    return ScriptedAnswer(
+        parts,
+        step.stop_reason or ("tool_use" if calls else "end_turn"),
+        label,
+        pacing=scenario.pacing.model_copy(update=step.pacing.model_dump(exclude_unset=True)),
+        stop_sequence=step.stop_sequence,
+        refusal=step.refusal,
+        usage=step.usage,
+        fault=fault,
+    )
+
+
+def _fill_part(part: ScenarioPart, values: PlaceholderValues) -> ScenarioPart:
+    changes = fill_placeholders(part.model_dump(include=_TEMPLATE_KEYS), values)
+    if changes.get("text") == "":
+        # Services never send empty text blocks. A placeholder can result in empty text, which is therefore replaced.
+        changes["text"] = "(nothing)"
+    return part.model_copy(update=changes)
+
+
+def _build_builtin_answer(scenario: Scenario, request: NeutralRequest, reason: str) -> ScriptedAnswer:
+    """Return the built-in answer to a prompt for which the scenario has no answer."""
+    prompt = request.prompt if len(request.prompt) <= 200 else request.prompt[:200] + "…"
+    echo = f"Your prompt was: {prompt}" if prompt.strip() else "Your prompt contained no text."
+    text = f"This is the offline model of thinklsp, playing the scenario “{scenario.name}”; {reason}. {echo}"
+    # Do not validate the text, because the prompt may contain a lone surrogate.
+    text_part = TextPart.model_construct(text=text)
+    parts = (ThinkingPart(thinking="The scenario has no answer for this prompt, so I repeat it."), text_part)
+    return ScriptedAnswer(parts, "end_turn", "built-in answer", pacing=scenario.pacing)

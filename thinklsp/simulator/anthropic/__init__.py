@@ -1,1 +1,0 @@
-"""The simulated Anthropic Messages API. The entry point is `service`."""

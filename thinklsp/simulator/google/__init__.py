@@ -1,1 +1,0 @@
-"""The simulated Gemini API. The entry point is `service`."""

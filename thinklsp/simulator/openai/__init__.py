@@ -1,1 +1,0 @@
-"""The simulated Responses API. The entry point is `service`."""
