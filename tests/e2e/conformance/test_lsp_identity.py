@@ -155,6 +155,28 @@ async def restart(outside: Outside, uri: str) -> None:
     outside.open(FILE, disk(outside))
 
 
+async def until_offered(outside: Outside, uri: str, name: str) -> Any:
+    """Return the code action. The server follows links, and reads what earlier processes wrote, in the background."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while not (actions := named(await outside.client.code_actions(uri, "LIMIT"), name)):
+            pass
+    return actions[0]
+
+
+@pytest.mark.parametrize("kind", LINKS)
+async def test_a_held_edit_is_offered_under_all_names(begin: Begin, kind: str) -> None:
+    outside, uri = await begin_link(begin, kind)
+    hold = Hold()
+    outside.provider.say(answer(EDIT), answer(Thinking(), hold, Text("Done.")))
+    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
+    outside.client.stop("t")
+    assert statuses(await outside.result(turn)) == {"util.py": "held"}
+    await reopen_as_itself(outside, uri)
+    action = await until_offered(outside, outside.uri(FILE), "apply")
+    assert (await outside.client.run_action(action))["applied"] == "all"
+    assert outside.client.text(outside.uri(FILE)) == TYPED.replace("2", "3")
+
+
 @pytest.mark.parametrize("change", [leave, save_and_close, reopen_as_itself, restart])
 @pytest.mark.parametrize("kind", LINKS)
 async def test_undo_finds_the_file(begin: Begin, kind: str, change: Any) -> None:
@@ -163,10 +185,7 @@ async def test_undo_finds_the_file(begin: Begin, kind: str, change: Any) -> None
     await change(outside, uri)
     now = outside.uri(FILE) if change in (reopen_as_itself, restart) else uri
     if change is not save_and_close:
-        # The server reads in the background what earlier processes wrote.
-        async with asyncio.timeout(HANG_SECONDS):
-            while not named(await outside.client.code_actions(now, "LIMIT"), "undo"):
-                pass
+        await until_offered(outside, now, "undo")
     undone = await outside.client.command("thinklsp.undo")
     assert undone["applied"] == "all"
     assert outside.client.text(now) == TYPED
@@ -202,7 +221,12 @@ async def test_two_documents_of_one_file(begin: Begin, kind: str) -> None:
     assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (TYPED, DISK)
     outside.client.change(uri, TYPED, DISK)
     result, _ = await play(outside, edit_file(FILE, "LIMIT = 1", "LIMIT = 3"))
-    assert [file["uri"] for file in result["edits"]["files"]] == [outside.uri(FILE)]
+    assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(outside.uri(FILE), "applied")]
+    assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (DISK, DISK.replace("1", "3"))
+    assert (await outside.client.command("thinklsp.undo"))["applied"] == "none"
+    outside.client.change(uri, "LIMIT = 1", "LIMIT = 3")
+    assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+    assert outside.client.text(outside.uri(FILE)) == DISK
 
 
 @pytest.mark.parametrize("target", ["outside", ".git"])

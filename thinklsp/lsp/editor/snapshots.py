@@ -85,6 +85,11 @@ class Snapshots:
             return file.uri
         return uri
 
+    def read_text(self, uri: str, view: WorkspaceView) -> str | None:
+        """Return the text of a file that the editor has changed, or None if the file cannot be read."""
+        document = self._state.documents.get(uri)
+        return self.read_disk(uri, view) if document is None else document.text
+
     def read_disk(self, uri: str, disk: WorkspaceView) -> str | None:
         """Return the text of a file in a view from `create_disk_view`, or None if the file cannot be read."""
         try:

@@ -140,12 +140,11 @@ class EditVerifier:
 
     def _observe_file(self, item: MergedFile, view: WorkspaceView, *, exact: bool) -> tuple[ObservedFile, ...]:
         file, disk = item.file, self._snapshots.create_disk_view()
-        view.find_key(file.uri)  # The document may have been closed, and its URI may lead through a link.
-        current_text = self._snapshots.read_state(file.uri, view).text
+        current_text = self._snapshots.read_text(file.uri, view)
         if file.after is None:
             return (ObservedFile((current_text or "") if _is_on_disk(disk, file.uri) else None),)
         if file.new_uri is not None:
-            new_text = self._snapshots.read_state(file.new_uri, view).text
+            new_text = self._snapshots.read_text(file.new_uri, view)
             is_moved = new_text is not None and not _is_on_disk(disk, file.uri)
             return (ObservedFile(new_text if is_moved else current_text, is_moved),)
         earlier = () if exact else self._texts.get(normalize_uri(file.uri), ())
