@@ -132,16 +132,19 @@ async def search_tree(
     """
     argv = [program, *_OPTIONS, *_build_tree_arguments(query.globs, ignore_file=ignore_file)]
     argv += [*_build_pattern_arguments(query), "./" + "/".join(start)]
-    async for match in _run_search(argv, folder):
-        yield match
+    async with aclosing(_run_search(argv, folder)) as matches:
+        async for match in matches:
+            yield match
 
 
 async def search_files(program: str, folder: str, paths: Sequence[str], query: Query) -> AsyncGenerator[Match, None]:
     """Yield the matches in files of a folder in any order. Close the iterator to stop ripgrep."""
     for first in range(0, len(paths), _MAX_ARGUMENTS):
         named = (f"./{path}" for path in paths[first : first + _MAX_ARGUMENTS])
-        async for match in _run_search([program, *_OPTIONS, *_build_pattern_arguments(query), *named], folder):
-            yield match
+        argv = [program, *_OPTIONS, *_build_pattern_arguments(query), *named]
+        async with aclosing(_run_search(argv, folder)) as matches:
+            async for match in matches:
+                yield match
 
 
 async def find_ignore_files(

@@ -31,7 +31,7 @@ def empty():
 total = 1 + 1 + 1
 '''
 COMMANDS = (
-    "chat", "action", "send", "cancel", "apply", "undo", "compact", "effort", "thinking", "model", "sessions", "usage",
+    "chat", "action", "send", "cancel", "apply", "discard", "undo", "compact", "effort", "thinking", "model", "sessions", "usage",
     "doctor", "mcp", "skills",
 )  # fmt: skip
 TITLES = {
