@@ -81,6 +81,7 @@ async def list_files(outside: Outside, *added: Path) -> str:
         event = types.DidChangeWorkspaceFoldersParams(types.WorkspaceFoldersChangeEvent(folders, []))
         outside.client.connection.workspace_did_change_workspace_folders(event)
     await chat(outside, "Look.")
+    assert "does not accept edits" in " ".join(outside.told())
     return json.dumps(outside.provider.requests[-1].body["messages"][-1])
 
 

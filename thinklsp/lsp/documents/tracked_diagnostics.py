@@ -23,12 +23,12 @@ _MAX_TRACKED = 50
 
 
 def structure_diagnostics(values: object) -> list[Diagnostic]:
-    """Convert the JSON of diagnostics in a command's argument. Values that are not objects are omitted.
+    """Convert the JSON of diagnostics in a command's argument. Raise ValueError if the JSON is not a list.
 
-    A diagnostic without a range is placed at the start of its document. Raises ValueError if `values` is not a list.
+    Values that are not objects are omitted. A diagnostic without a range is placed at the start of its document.
     """
     if not isinstance(values, list):
-        raise ValueError("not a list")  # noqa: TRY004 - pydantic reports a ValueError
+        raise ValueError("not a list")  # noqa: TRY004 - pydantic expects this type
     read = (read_diagnostic(value, _START) for value in values)
     return [diagnostic for diagnostic in read if diagnostic is not None]
 

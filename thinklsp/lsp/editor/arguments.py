@@ -88,7 +88,7 @@ class ActionArguments(_Arguments):
     name: str | None = None
     uri: str | None = None
     range: Range | None = None
-    diagnostics: Annotated[list[Diagnostic], PlainValidator(structure_diagnostics)] | None = None
+    diagnostics: Annotated[list[Diagnostic] | None, PlainValidator(structure_diagnostics)] = None
     instruction: str | None = None
     version: int | None = None
     effort: EffortSetting | None = None
