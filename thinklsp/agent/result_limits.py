@@ -59,7 +59,8 @@ def _measure_room(attempt: CompactionAttempt) -> _Room:
     kept = request.conversation[-1:]
     if turns := split_turns(request.conversation).turns:
         kept = (build_task(turns[-1]), *kept)
-    now = limits.limit - limits.present
+    # A compaction starts at the limit, and both sizes are rounded.
+    now = limits.limit - limits.present - 2
     after = max(now, round(TARGET_SHARE * limits.limit) - limits.fixed - meter.count_tokens(kept))
     return _Room(_limit_room(meter.convert_to_bytes(now), least=0), _limit_room(meter.convert_to_bytes(after)))
 
