@@ -106,7 +106,7 @@ def _number_lines(label: str, lines: list[str], first: int, last: int) -> tuple[
     after = first + len(rows)
     note = [f"[cut at the length limit; continue with start_line {after}]"] if is_cut else []
     plain = (f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1))
-    is_whole = can_restore("\n".join(rows), "\n".join(plain))
+    is_whole = len(rows) == len(lines) and can_restore("\n".join(rows), "\n".join(plain))
     return "\n".join((f"{format_path(label)}, lines {first}-{after - 1} of {len(lines)}", *rows, *note)), is_whole
 
 
