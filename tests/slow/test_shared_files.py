@@ -8,17 +8,18 @@ import pytest
 
 from tests.slow.running import Tally, running
 from tests.support.outside import Connect, server_with
-from tests.support.shared_files import play_sessions
+from tests.support.shared_files import EDITORS, play_sessions
 from tests.support.sizes import SEED, lots, tries
 
-PER_SERVER = 50
+PER_SERVER = 25
 LOTS = lots(tries("A-48"), PER_SERVER)
 
 
 @pytest.mark.parametrize("lot", range(len(LOTS)))
 async def test_unseen_lines_stay(tmp_path: Path, servers: Connect, tally: Tally, lot: int) -> None:
     tally("A-48", LOTS[lot])
-    async with running(tmp_path, connect=servers) as outside:
+    editor = list(EDITORS.values())[lot % len(EDITORS)]
+    async with running(tmp_path, connect=servers, **editor) as outside:
         await play_sessions(outside, SEED, range(lot * PER_SERVER, lot * PER_SERVER + LOTS[lot]))
 
 
@@ -37,4 +38,4 @@ Sight.knows_whole = lambda sight, key, text: any(known.key == key and known.is_w
 async def test_a_server_without_proof_of_sight_is_found(tmp_path: Path, fault: str) -> None:
     async with running(tmp_path, connect=server_with(PLANTED[fault]), finish=False) as outside:
         with pytest.raises(AssertionError, match="model of chat"):
-            await play_sessions(outside, SEED, range(PER_SERVER))
+            await play_sessions(outside, SEED, range(2 * PER_SERVER))

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from tests.support.client.actions import Request, ResponseError
+from tests.support.client.editor import capabilities
 from tests.support.outside import Outside
 from tests.support.signing_script import Answer, Hold, Text, Thinking, Tool, answer, tool
 
@@ -35,6 +36,13 @@ _CHANGES = ("type", "type", "type", "save", "open", "close", "write", "write", "
 _CHANGES_OF_DOCUMENTS = ("type", "type", "save")
 _CALLS = ("read", "read", "lines", "search", "edit", "edit", "write", "write", "delete", "rename")
 _BETWEEN = ("restart", "undo", "undo", "undo", "undo in the editor", "apply", "compact", "fork")
+
+# The ways in which editors let the user decide: change annotations, questions of the server, a review of their own.
+EDITORS: dict[str, Json] = {
+    "annotations": {},
+    "questions": {"client_name": "Helix"},
+    "own review": {"announce": capabilities(experimental={"thinklsp": {"editor": ["review"]}})},
+}
 
 
 @dataclass
@@ -100,7 +108,11 @@ class SharedFiles:
         provider = self.outside.provider
         # After a compaction, earlier answers come back without their thinking.
         provider.conversations.elsewhere = True
-        self.outside.client.editor.handlers["workspace/applyEdit"] = self._answer_edit
+        self.outside.client.editor.handlers |= {
+            "workspace/applyEdit": self._answer_edit,
+            "window/showMessageRequest": self._answer_question,
+            "thinklsp/editor/review": self._answer_review,
+        }
 
     def _leave(self) -> None:
         for name in self._list_open():
@@ -202,6 +214,10 @@ class SharedFiles:
                     return
             self.trace.append(f"others: {kind} {name}")
 
+    def _change_while_running(self) -> None:
+        if self._happens(0.3):
+            self._change_something(_CHANGES if self._running == 1 else _CHANGES_OF_DOCUMENTS)
+
     def _open(self, name: str) -> None:
         self.outside.client.open(self._uri(name), self._path(name).read_bytes().decode())
 
@@ -226,8 +242,7 @@ class SharedFiles:
         chat = self.chats[int(_CHAT.findall(messages)[-1])]
         chat.shown |= {*_MARK.findall(messages)}
         self._remember(chat, body["messages"][-1]["content"])
-        if self._happens(0.3):
-            self._change_something(_CHANGES if self._running == 1 else _CHANGES_OF_DOCUMENTS)
+        self._change_while_running()
         if chat.steps == 0:
             return answer(Thinking(), *([self._hold] if self._hold else []), Text("Done."))
         chat.steps -= 1
@@ -286,6 +301,25 @@ class SharedFiles:
             self._asked.set()
             await asyncio.Event().wait()
         return result
+
+    def _answer_question(self, params: Json) -> Json:
+        """Answer a question of the server, or dismiss it. Others may change a file before."""
+        self._change_while_running()
+        return self.chance.choice((None, *(params.get("actions") or ())))
+
+    def _answer_review(self, params: Json) -> Json:
+        """Keep some of the changes that the server shows in the editor's own review."""
+        self._change_while_running()
+        counts: dict[str, int] = {}
+        created: set[str] = set()
+        for change in params["edit"]["documentChanges"]:
+            uri = change.get("oldUri") or change.get("uri") or change["textDocument"]["uri"]
+            created |= {uri} if change.get("kind") == "create" else set()
+            if "kind" in change or uri not in created:
+                counts[uri] = counts.get(uri, 0) + (1 if "kind" in change else len(change["edits"]))
+        kept = {uri: [number for number in range(count) if self._happens(0.7)] for uri, count in counts.items()}
+        self.trace.append(f"review: {kept}")
+        return {"files": [{"uri": uri, "kept": numbers} for uri, numbers in kept.items()]}
 
     async def _take_turns(self) -> None:
         """Take one turn, or turns of two chats at once, or a turn in which the server is killed."""

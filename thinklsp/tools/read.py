@@ -108,7 +108,7 @@ def _number_lines(label: str, lines: list[str], first: int, last: int) -> tuple[
     numbered = (f"{number:>5}\t{_clip_line(lines[number - 1])}" for number in range(first, last + 1))
     rows, is_cut = take_fitting(numbered, RESULT_LIMIT - _NOTE_RESERVE - len(escape_invisible(label)))
     plain = (f"{number:>5}\t{_strip_end(line)}" for number, line in enumerate(lines, 1))
-    is_whole = can_restore("\n".join(rows), "\n".join(plain))
+    is_whole = len(rows) == len(lines) and can_restore("\n".join(rows), "\n".join(plain))
     return _format_reading(format_path(label), first, len(lines), rows, is_cut=is_cut), is_whole
 
 
