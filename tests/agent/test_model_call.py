@@ -20,7 +20,7 @@ from thinklsp.agent.budget import BudgetLimits, MeteredCaller, UsageLedger
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, HttpModelCaller, ModelCaller
 from thinklsp.core import errors
-from thinklsp.core.events import RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent
+from thinklsp.core.events import DataReceived, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
 from thinklsp.providers.anthropic.adapter import AnthropicAdapter
@@ -127,6 +127,26 @@ async def test_pieces_come_while_the_answer_is_being_written(transport: Transpor
         gate.set()
         assert isinstance(await anext(events), AttemptUsage)
         assert await anext(events) == TextStreamed("wörld \U0001f30d\u2028 \x85 next")
+
+
+async def test_data_without_anything_to_show_is_reported_once_a_second(transport: Transport) -> None:
+    """A keep-alive and a part of a tool call show that the service still works."""
+    gates = [asyncio.Event() for _ in range(3)]
+    start, end, rest = stream("text").partition(b"\n\n")
+    ping = chunk(b": ping\n\n")
+    steps = [head(transfer_encoding="chunked"), chunk(start + end), *(step for gate in gates for step in (gate, ping))]
+    steps.append(chunk(rest))
+    kinds, waiting = [], iter(gates)
+    async with (
+        SseServer([steps]) as server,
+        aclosing(Call().caller(server, transport).stream(PLAIN)) as events,
+    ):
+        async for event in events:
+            kinds.append(type(event))
+            if isinstance(event, AttemptUsage | DataReceived) and (gate := next(waiting, None)) is not None:
+                asyncio.get_running_loop().call_later(1.1, gate.set)
+    assert kinds[:3] == [AttemptUsage, DataReceived, DataReceived]
+    assert kinds.count(DataReceived) == 2
 
 
 async def test_connection_is_closed_before_message_is_returned(transport: Transport) -> None:

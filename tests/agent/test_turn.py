@@ -32,6 +32,7 @@ from thinklsp.agent.loop_config import TurnConfig
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
+    DataReceived,
     Notice,
     RetryScheduled,
     StepCommitted,
@@ -143,6 +144,8 @@ def _word(event: TurnEvent) -> str:
             return f"thinking {event.delta}"
         case ThinkingTick():
             return "tick"
+        case DataReceived():
+            return "data"
         case ToolStarted():
             return f"start {event.call_id}"
         case ToolFinished():

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
+    DataReceived,
     Notice,
     PlanEntry,
     RetryScheduled,
@@ -134,6 +135,45 @@ def test_progress_has_heartbeat_while_model_is_silent() -> None:
     assert not any("percentage" in value for value in values)
     check_pace(screen.times("w"))
     assert screen.on("p") == []
+
+
+def list_silences(screen: Screen) -> list[int]:
+    """Return the silence in each report, in seconds. It is 0 in a report without one."""
+    matches = [
+        re.search(r" · no data for (?:(\d+) min )?(\d+) s", value["message"]) for value in screen.on("w", "report")
+    ]
+    return [int(match[1] or 0) * 60 + int(match[2]) if match else 0 for match in matches]
+
+
+def test_the_silence_of_the_provider_is_shown() -> None:
+    silences = list_silences(fast(StepStarted(1), 75))
+    assert min(silence for silence in silences if silence) in (10, 11)
+    assert max(silences) in (73, 74)
+    assert silences == sorted(silences)
+
+
+SOUNDS = [DataReceived(), TextStreamed("a"), ThinkingStreamed("a"), ThinkingTick(5)]
+
+
+@pytest.mark.parametrize("sound", SOUNDS, ids=lambda sound: type(sound).__name__)
+def test_data_ends_the_silence(sound: Any) -> None:
+    assert set(list_silences(fast(StepStarted(1), *[9, sound] * 5))) == {0}
+    silences = list_silences(fast(StepStarted(1), 20, sound, 5, sound, 20))
+    assert [silence > 0 for silence, _ in itertools.groupby(bool(silence) for silence in silences)] == [0, 1, 0, 1]
+
+
+QUIET = {
+    "a tool": (ToolStarted("t", "run_command", "run make"),),
+    "a tool that writes": (ToolStarted("t", "write_file", "write a.py"),),
+    "the user": (StepStarted(1), TurnProgress.show_waiting),
+    "a retry": (StepStarted(1), RetryScheduled(60.0, "The service is busy.")),
+    "a compaction": (CompactionStarted(),),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_other_waits_are_no_silence_of_the_provider(name: str) -> None:
+    assert set(list_silences(fast(*QUIET[name], 55))) == {0}
 
 
 def test_fast_model_does_not_flood_the_editor() -> None:

@@ -27,6 +27,7 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
+    DataReceived,
     Notice,
     ReminderAdded,
     RetryScheduled,
@@ -91,7 +92,7 @@ class TurnUpdates:
                 self._restart(event)
             case Notice():
                 self.add_notice(event.text)
-            case ThinkingTick() | ReminderAdded() | CompactionStarted() | TurnFinished():
+            case ThinkingTick() | DataReceived() | ReminderAdded() | CompactionStarted() | TurnFinished():
                 pass
             case _:
                 assert_never(event)

@@ -19,7 +19,7 @@ from thinklsp.agent.thinking_losses import explain_missing_thinking, find_losses
 from thinklsp.agent.unreadable_images import replace_unreadable_images
 from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
-from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.core.events import DataReceived, Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.stream_events import (
     BlockDelta,
@@ -38,6 +38,7 @@ from thinklsp.providers.failures import OutputRejected, name_address
 from thinklsp.providers.model_info import Price
 
 _log = logging.getLogger(__name__)
+_DATA_SIGN_SECONDS = 1.0
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _STRIPPED_RETRY_NOTE = "Retrying once without the model's earlier thinking."
@@ -60,7 +61,7 @@ class AttemptUsage:
 
 
 StreamedPiece = TextStreamed | ThinkingStreamed | ThinkingTick
-CallEvent = StreamedPiece | AttemptUsage | RetryScheduled | Notice | CallFinished
+CallEvent = StreamedPiece | DataReceived | AttemptUsage | RetryScheduled | Notice | CallFinished
 
 
 class ModelCaller(Protocol):
@@ -239,10 +240,12 @@ class HttpModelCaller:
 
     async def _run_attempt(
         self, request: ModelRequest, attempt: _Attempt
-    ) -> AsyncGenerator[StreamedPiece | AttemptUsage, None]:
+    ) -> AsyncGenerator[StreamedPiece | DataReceived | AttemptUsage, None]:
         wire = self._encode(request)
         attempt.without_budget = wire.budget_omitted
         decoder, price = self._adapter.create_decoder(), request.model.price
+        loop = asyncio.get_running_loop()
+        heard_at = loop.time()
         try:
             async with self._transport.post(wire.url, wire.headers, wire.body) as response:
                 if response.status != 200:
@@ -255,6 +258,10 @@ class HttpModelCaller:
                         pieces = attempt.apply_events(events)
                         for piece in chain(attempt.report_usage(decoder.usage, price), _join_pieces(pieces)):
                             yield piece
+                        if pieces or loop.time() - heard_at >= _DATA_SIGN_SECONDS:
+                            heard_at = loop.time()
+                            if not pieces:
+                                yield DataReceived()
                         if attempt.accumulator.is_finished:
                             break
                         if failure is not None:

@@ -15,6 +15,7 @@ from thinklsp.cli.terminal import SanitizingStream, is_live, sanitize_text
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
+    DataReceived,
     Notice,
     ReminderAdded,
     RetryScheduled,
@@ -76,8 +77,7 @@ class AskScreen:
             case ThinkingTick():
                 self._tokens_now = max(self._tokens_now, event.tokens or 0)
             case ThinkingStreamed():
-                if self._show_thinking:
-                    self._stream_thinking(event.delta)
+                self._stream_thinking(event.delta)
             case TextStreamed():
                 self._add_text(event.delta)
             case ToolStarted():
@@ -88,6 +88,8 @@ class AskScreen:
                 self._finish_step(event)
             case RetryScheduled():
                 self._show_retry(event)
+            case DataReceived():
+                pass
             case CompactionStarted():
                 self.enter_phase("compacting")
             case ContextCompacted():
@@ -190,6 +192,8 @@ class AskScreen:
         self._answer.flush()
 
     def _stream_thinking(self, delta: str) -> None:
+        if not self._show_thinking:
+            return
         if self._open_line is not self._console.file:
             self.pause()
             self._open_line = self._console.file

@@ -11,13 +11,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from thinklsp import __version__
 from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.import_context import reduce_gc
 from thinklsp.core.text_safety import escape_invisible
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 # Maps each subcommand to its help text. The module of the same name defines `add_arguments(parser)` and `run(args)`.
 COMMANDS = {
@@ -36,26 +39,28 @@ COMMANDS = {
 _INTERRUPTED = 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that exits with 1 if the help text or the version cannot be written."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # The method of the base class ignores errors.
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        try:
+            print(message, end="", flush=True)
+        except OSError as error:
+            self.exit(_report_write_error(self.prog, error))
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command line and return the exit code.
 
     Raises SystemExit(2) for wrong usage, or SystemExit(0) after printing the help text or the version.
     """
-    try:
-        return _run(argv)
-    except SystemExit:
-        # If the help text or the version cannot be written, the exit code must not be 0.
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            return _report_write_error("thinklsp", error)
-        raise
-
-
-def _run(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
         return _run_command(argv[0], argv[1:])
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="thinklsp",
         usage="thinklsp [--stdio | --tcp HOST:PORT | --ws HOST:PORT] [OPTION …]\n       thinklsp COMMAND …",
         description="A language server that runs an AI coding assistant. Without a command, it serves one editor on "
@@ -159,7 +164,7 @@ def _report_write_error(name: str, error: OSError) -> int:
 def _load_and_run(name: str, argv: Sequence[str]) -> int:
     with reduce_gc():
         module = import_module(f"thinklsp.cli.{name.replace('-', '_')}")
-    parser = argparse.ArgumentParser(prog=f"thinklsp {name}", description=module.__doc__)
+    parser = _Parser(prog=f"thinklsp {name}", description=module.__doc__)
     module.add_arguments(parser)
     command: Callable[[argparse.Namespace], int] = module.run
     return command(parser.parse_args(list(argv)))

@@ -49,6 +49,14 @@ class ThinkingStreamed:
 
 
 @dataclass(frozen=True, slots=True)
+class DataReceived:
+    """A sign that the provider sent data without anything to show, such as a keep-alive or a part of a tool call.
+
+    It comes at most once a second.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ThinkingTick:
     """A sign that the model is thinking, sent even if the stream contains no thinking text.
 
@@ -217,6 +225,7 @@ TurnEvent = (
     | TextStreamed
     | ThinkingStreamed
     | ThinkingTick
+    | DataReceived
     | ToolStarted
     | ToolFinished
     | StepCommitted

@@ -38,13 +38,16 @@ UNWRITABLE = {
     "doctor >/dev/full": "thinklsp doctor: cannot write the output: No space left on device.",
     "ask hi >/dev/full": "thinklsp ask: cannot write the output: No space left on device.",
     "ask x >&-": "standard output is closed",
-    "--help >/dev/full": "No space left",
+    "--help >/dev/full": "thinklsp: cannot write the output: No space left on device.",
+    "--version >/dev/full": "thinklsp: cannot write the output: No space left on device.",
+    "mcp test --help >/dev/full": "thinklsp mcp test: cannot write the output: No space left on device.",
 }
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("words", UNWRITABLE)
-def test_output_that_cannot_be_written_is_a_failure(cli, words):
-    done = run_in_shell(cli, words)
+def test_output_that_cannot_be_written_is_a_failure(cli, words, unbuffered):
+    done = run_in_shell(cli, words, PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
     assert UNWRITABLE[words] in done.stderr.decode().splitlines()[-1]
 

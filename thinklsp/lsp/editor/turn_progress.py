@@ -11,6 +11,7 @@ from thinklsp.core.choices import ThinkingDisplay
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
+    DataReceived,
     Notice,
     ReminderAdded,
     RetryScheduled,
@@ -30,6 +31,9 @@ from thinklsp.core.usage import serialize_usage
 from thinklsp.lsp.editor.client import Token
 from thinklsp.lsp.editor.work_done import WorkDone, format_seconds
 
+# The silence of the provider is shown from this length on, while a model call runs.
+_MIN_SILENCE_SECONDS = 10.0
+_PHASES_OF_CALLS = ("thinking", "writing")
 _SUMMARY_TAIL, _MAX_CAUSE_LENGTH = 120, 80
 
 _PHASES = {
@@ -74,7 +78,7 @@ class TurnProgress:
         self._summary = ""
         self._pending: dict[str, list[str]] = {}
         self._retry: RetryScheduled | None = None
-        self._retry_until = 0.0
+        self._retry_until = self._heard_at = 0.0
         self._retried_phase = self._interrupted_phase = self._phase
 
     def use(self, partial_token: Token | None, display: ThinkingDisplay) -> None:
@@ -121,20 +125,22 @@ class TurnProgress:
         self._set_phase("waiting for you")
 
     def show_resumed(self) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
         self._set_phase(self._interrupted_phase)
 
     def show(self, event: TurnEvent) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
         match event:
             case StepStarted() | ReminderAdded():
                 self._set_phase("thinking")
+            case DataReceived():
+                pass
             case ThinkingTick():
                 self._set_phase("thinking")
                 self._tokens_now = max(self._tokens_now, event.tokens or 0)
             case ThinkingStreamed():
                 self._set_phase("thinking")
-                if self._display == "summary":
-                    self._summary = (self._summary + event.delta)[-_SUMMARY_TAIL:]
-                    self._stream("thinking", event.delta)
+                self._show_thinking(event.delta)
             case TextStreamed():
                 self._set_phase("writing")
                 self._stream("text", event.delta)
@@ -160,6 +166,11 @@ class TurnProgress:
                 self._set_phase("finishing")
             case _:
                 assert_never(event)
+
+    def _show_thinking(self, delta: str) -> None:
+        if self._display == "summary":
+            self._summary = (self._summary + delta)[-_SUMMARY_TAIL:]
+            self._stream("thinking", delta)
 
     def _show_retry(self, event: RetryScheduled) -> None:
         if event.restart:
@@ -189,6 +200,9 @@ class TurnProgress:
                 (self._retry.format_phase(seconds), self._retry.cause) if seconds > 0 else (self._retried_phase, "")
             )
         parts = [phase, format_seconds(self.work_done.elapsed)]
+        silence = asyncio.get_running_loop().time() - max(self._heard_at, self._retry_until)
+        if phase in _PHASES_OF_CALLS and silence >= _MIN_SILENCE_SECONDS:
+            parts.append(f"no data for {format_seconds(silence)}")
         if cause:
             parts.append(cause[:_MAX_CAUSE_LENGTH])
         if self._display != "off" and (tokens := self._tokens_done + self._tokens_now):
