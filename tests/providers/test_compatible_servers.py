@@ -167,6 +167,9 @@ CHAT_ENDS: Mapping[str, tuple[str, str]] = {
     "length": ("max_tokens", ""),
     "model_context_window_exceeded": ("context_window", ""),
     "sensitive": ("refusal", ""),
+    "SAFETY": ("refusal", ""),
+    "MAX_TOKENS": ("max_tokens", ""),
+    "completed": ("end_turn", ""),
     "repetition": ("other", "`repetition`"),
     "load": ("other", "`load`"),
 }

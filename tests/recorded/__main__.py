@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -42,4 +43,5 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings")  # The client's types do not know every item.
     sys.exit(asyncio.run(main()))
