@@ -17,7 +17,7 @@ from tests.support import anthropic_samples, chat_samples, google_samples, opena
 from tests.support.chat_samples import as_events, chunk, messages_of, run, server
 from tests.support.model_calls import call_model
 from tests.support.other_hosts import Step, answer, head
-from tests.support.samples import asked, result
+from tests.support.samples import asked, result, said
 from tests.support.sizes import examples
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core import errors
@@ -167,6 +167,9 @@ CHAT_ENDS: Mapping[str, tuple[str, str]] = {
     "length": ("max_tokens", ""),
     "model_context_window_exceeded": ("context_window", ""),
     "sensitive": ("refusal", ""),
+    "SAFETY": ("refusal", ""),
+    "MAX_TOKENS": ("max_tokens", ""),
+    "completed": ("end_turn", ""),
     "repetition": ("other", "`repetition`"),
     "load": ("other", "`load`"),
 }
@@ -542,3 +545,10 @@ def test_thinking_goes_back_as_it_came(case: str, is_whole: bool) -> None:
     assert send_back(answered.message, model_id="other").keys() <= {"role", "content", "tool_calls"}
     assert not isinstance(send_back(answered.message, model_id="other")["content"], list)
     assert not isinstance(send_back(answered.message, kind=server(echo="none"))["content"], list)
+
+
+def test_thinking_parts_of_an_earlier_version_stay_away() -> None:
+    call = chat_samples.call("c")
+    conversation = (A, said(chat_samples.thinking("t", "content"), call), asked(result("c")))
+    assert messages_of(conversation)[1].keys() == {"role", "content", "tool_calls"}
+    assert messages_of(conversation)[1]["content"] is None

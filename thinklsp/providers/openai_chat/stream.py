@@ -47,6 +47,8 @@ _STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn",
     "stop_sequence": "end_turn",
     "end_turn": "end_turn",
+    "complete": "end_turn",
+    "completed": "end_turn",
     "eos": "end_turn",
     "eos_token": "end_turn",
     "tool_use": "end_turn",
@@ -55,10 +57,14 @@ _STOP_REASONS: dict[str, StopReason] = {
     "function_call": "end_turn",
     "length": "max_tokens",
     "max_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
     "model_length": "max_tokens",
     "model_context_window_exceeded": "context_window",
     "content_filter": "refusal",
     "sensitive": "refusal",
+    "safety": "refusal",
+    "refusal": "refusal",
+    "guardrail_intervened": "refusal",
 }
 # If several stop reasons arrive, the last one is used, unless an earlier one marked the answer as incomplete.
 _FINAL_REASONS = frozenset(word for word, reason in _STOP_REASONS.items() if reason != "end_turn")

@@ -243,12 +243,12 @@ class OpenAiResponsesDecoder:
                 raise parse_stream_failure(content["error"])
             return []
         match content.get("status", "completed"):
-            case "completed" | "incomplete" as status:
-                return self._end_message(content, cut=status == "incomplete")
             case "failed":
                 raise parse_stream_failure(content.get("error"))
-            case _:
+            case "queued" | "in_progress" | "cancelled":
                 raise StreamProtocolError("The provider sent an unfinished answer.")
+            case status:
+                return self._end_message(content, cut=status == "incomplete")
 
 
 def _find_text_field(part: PartKind) -> str:
