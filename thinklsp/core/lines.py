@@ -4,7 +4,7 @@ A line ends only at ``\\n``, ``\\r\\n`` or ``\\r``, while `str.splitlines` also 
 are compared only for equality. The changes between two texts are those that `git merge-file` finds, so that a merge
 agrees with Git. First comes a short edit script. Then insertions and deletions move along equal lines to a place that
 does not depend on the script. The search is cut short for large changes, so that its cost grows with the number of
-lines. Such changes are split at lines that occur once in each text.
+lines: the rest of such texts is split at lines that occur once in each text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # The maximum number of steps of a search from each of its ends. The cost of a search is the square of its steps. Once
 # all searches together have reached the maximum cost, the others get fewer steps.
 _MAX_STEPS, _FEW_STEPS = 256, 16
-_MAX_COST = 10 * _MAX_STEPS**2
+_MAX_COST = 30 * _MAX_STEPS**2
 # The maximum number of times that a region is split at lines that occur once in each text, and its parts again.
 _MAX_LEVELS = 8
 # A line is frequent if the other text repeats it this often, or as often as the square root of the number of lines.
@@ -183,7 +183,10 @@ def _slide_gaps(lines: Sequence[str], gaps: Sequence[_Gap], others: Sequence[_Ga
 
 
 def _match(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:
-    """Find the common blocks with an explicit stack, because recursion could go too deep for large files."""
+    """Find the common blocks with an explicit stack, because recursion could go too deep for large files.
+
+    Once the maximum cost is reached, regions with large changes are split at lines that occur once in each text.
+    """
     matches: list[MatchingBlock] = []
     open_regions = [(0, len(a), 0, len(b), 0)]
     cost = 0
@@ -199,7 +202,7 @@ def _match(a: Sequence[str], b: Sequence[str]) -> list[MatchingBlock]:
         split, steps = _find_split(a, b, i1, i2, j1, j2, most)
         cost += steps * steps
         anchors: list[tuple[int, int]] = []
-        if steps > most and level < _MAX_LEVELS:
+        if steps > most == _FEW_STEPS and level < _MAX_LEVELS:
             anchors = [(i1 + i, j1 + j) for i, j in _find_anchors(a[i1:i2], b[j1:j2])]
             level = level + 1 if anchors else _MAX_LEVELS
         edges = [(i1, j1), *(anchors or [split]), (i2, j2)]
