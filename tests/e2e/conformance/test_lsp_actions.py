@@ -31,8 +31,8 @@ def empty():
 total = 1 + 1 + 1
 '''
 COMMANDS = (
-    "chat", "action", "send", "cancel", "apply", "undo", "compact", "effort", "thinking", "model", "sessions", "usage",
-    "doctor", "mcp", "skills",
+    "chat", "action", "send", "cancel", "apply", "discard", "undo", "compact", "effort", "thinking", "model",
+    "sessions", "usage", "doctor", "mcp", "skills",
 )  # fmt: skip
 TITLES = {
     "fix": "fix ", "edit": "edit", "complete": "complete", "document": "document", "test": "write tests",

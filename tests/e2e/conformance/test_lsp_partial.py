@@ -10,7 +10,7 @@ from lsprotocol import types
 
 from tests.e2e.acting import begin_file, chat, edit_file, read_file, say, start_chat, write_file
 from tests.e2e.conftest import Begin
-from tests.support.client.actions import Editing
+from tests.support.client.actions import Editing, ResponseError
 from tests.support.client.lsp import CONVERTER, named
 from tests.support.outside import Outside, said, statuses
 from tests.support.signing_script import Text, answer
@@ -204,8 +204,12 @@ def script() -> list[Any]:
 
 
 async def undone(outside: Outside, uri: str, text: str) -> None:
-    result = await outside.client.command("thinklsp.undo")
-    assert [(file["status"], file["reason"]) for file in result["files"]] == [("applied", None)]
+    if outside.client.text(uri) == text:
+        with pytest.raises(ResponseError, match="Nothing was left to undo"):
+            await outside.client.command("thinklsp.undo")
+    else:
+        result = await outside.client.command("thinklsp.undo")
+        assert [(file["status"], file["reason"]) for file in result["files"]] == [("applied", None)]
     assert (outside.client.text(uri), rows(outside.home)[-1].undone) == (text, True)
 
 
