@@ -265,3 +265,5 @@ class Round:
                 assert status == expected, (status, expected, case)
         assert told == {}
         self._check("after undo")
+        # The editor keeps the files open that an edit has opened.
+        assert all(text.startswith("Changed but not saved: ") for text in self.outside.told())

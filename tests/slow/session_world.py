@@ -177,12 +177,13 @@ class World:
     async def takes_back(self, turn_id: str) -> None:
         plan = self.written[turn_id]
         result = await self.command("thinklsp.undo", {"turnId": turn_id})
-        if result is not None and result["applied"] == "all":
+        # A document that was closed unsaved has already lost the edit, and nothing is left to undo.
+        is_lost = result is None and self.files.now(plan.name).first == plan.old
+        if is_lost or (result is not None and result["applied"] == "all"):
             self._unwrite(turn_id, plan)
 
     def _unwrite(self, turn_id: str, plan: Plan) -> None:
         now = self.files.now(plan.name)
-        # A document that was closed unsaved has already lost the edit.
         assert now.first in (plan.new, plan.old), "an undo went over another edit"
         now.first = plan.old
         del self.written[turn_id]
