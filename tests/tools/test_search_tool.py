@@ -114,7 +114,7 @@ odd_names = st.text(st.sampled_from("ab.é*?![{,}-# "), max_size=4).map("a".__ad
     rules=st.lists(ignore_lines, min_size=1, max_size=3), deeper=st.lists(ignore_lines, max_size=1),
     names=st.lists(st.lists(odd_names, min_size=1, max_size=2).map("/".join), min_size=1, max_size=6),
 )  # fmt: skip
-async def test_it_searches_the_files_that_are_listed_whatever_the_rules(search, rules, deeper, names):
+async def test_it_searches_the_listed_files_whatever_the_rules(search, rules, deeper, names):
     for old in sorted(search.path.rglob("*"), reverse=True):
         old.rmdir() if old.is_dir() else old.unlink()
     (search.path / ".gitignore").write_text("\n".join(rules))
