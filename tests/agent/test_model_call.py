@@ -129,7 +129,7 @@ async def test_pieces_come_while_the_answer_is_being_written(transport: Transpor
         assert await anext(events) == TextStreamed("wörld \U0001f30d\u2028 \x85 next")
 
 
-async def test_data_without_anything_to_show_is_reported_once_a_second(transport: Transport) -> None:
+async def test_unseen_data_is_reported_once_a_second(transport: Transport) -> None:
     """A keep-alive and a part of a tool call show that the service still works."""
     gates = [asyncio.Event() for _ in range(3)]
     start, end, rest = stream("text").partition(b"\n\n")

@@ -35,7 +35,7 @@ from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
 from thinklsp.providers.failures import OutputRejected, name_address
-from thinklsp.providers.model_info import Price
+from thinklsp.providers.model_info import Price, add_cost
 
 _log = logging.getLogger(__name__)
 _DATA_SIGN_SECONDS = 1.0
@@ -60,8 +60,8 @@ class AttemptUsage:
     usage: Usage
 
 
-StreamedPiece = TextStreamed | ThinkingStreamed | ThinkingTick
-CallEvent = StreamedPiece | DataReceived | AttemptUsage | RetryScheduled | Notice | CallFinished
+StreamedPiece = TextStreamed | ThinkingStreamed | ThinkingTick | DataReceived
+CallEvent = StreamedPiece | AttemptUsage | RetryScheduled | Notice | CallFinished
 
 
 class ModelCaller(Protocol):
@@ -94,7 +94,7 @@ class _Attempt:
             current = replace(current, output_tokens=0)
         if current != self.usage:
             self.usage = current
-            yield AttemptUsage(_add_cost(current, price))
+            yield AttemptUsage(add_cost(current, price))
 
     def apply_events(self, events: Iterable[StreamEvent]) -> list[StreamedPiece]:
         """Apply stream events until the message ends, and return the pieces of text to display."""
@@ -240,7 +240,7 @@ class HttpModelCaller:
 
     async def _run_attempt(
         self, request: ModelRequest, attempt: _Attempt
-    ) -> AsyncGenerator[StreamedPiece | DataReceived | AttemptUsage, None]:
+    ) -> AsyncGenerator[StreamedPiece | AttemptUsage, None]:
         wire = self._encode(request)
         attempt.without_budget = wire.budget_omitted
         decoder, price = self._adapter.create_decoder(), request.model.price
@@ -256,12 +256,10 @@ class HttpModelCaller:
                     async for batch in batches:
                         events, failure = _decode(decoder, batch)
                         pieces = attempt.apply_events(events)
+                        if pieces or loop.time() - heard_at >= _DATA_SIGN_SECONDS:
+                            heard_at, pieces = loop.time(), pieces or [DataReceived()]
                         for piece in chain(attempt.report_usage(decoder.usage, price), _join_pieces(pieces)):
                             yield piece
-                        if pieces or loop.time() - heard_at >= _DATA_SIGN_SECONDS:
-                            heard_at = loop.time()
-                            if not pieces:
-                                yield DataReceived()
                         if attempt.accumulator.is_finished:
                             break
                         if failure is not None:
@@ -275,7 +273,7 @@ class HttpModelCaller:
             self._log_unmatched(request, attempt)
 
     def _build_result(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
-        usage = _add_cost(attempt.accumulator.usage, request.model.price)
+        usage = add_cost(attempt.accumulator.usage, request.model.price)
         return CallFinished(attempt.accumulator.build_message(), usage, attempt.explanation)
 
     def _log_unmatched(self, request: ModelRequest, attempt: _Attempt) -> None:
@@ -295,13 +293,6 @@ class HttpModelCaller:
             error.args = (f"{error} The key comes from {self._endpoint.key_source}.",)
         else:
             error.args = (f"{error} No API key is set for this provider; `thinklsp doctor` shows how to set one.",)
-
-
-def _add_cost(usage: Usage, price: Price | None) -> Usage:
-    """Add the cost to the usage. A cost that the provider reported has priority over the price table."""
-    if price is None or usage.cost_usd is not None:
-        return usage
-    return replace(usage, cost_usd=price.compute_cost(usage))
 
 
 async def _receive_batches(response: HttpResponse) -> AsyncGenerator[list[ServerSentEvent] | None, None]:
@@ -348,9 +339,8 @@ def _join_pieces(pieces: list[StreamedPiece]) -> Iterator[StreamedPiece]:
     """Merge consecutive pieces of the same kind."""
     for _, group in groupby(pieces, type):
         first, *others = group
-        if isinstance(first, ThinkingTick):
+        if isinstance(first, ThinkingTick | DataReceived):
             yield from (first, *others)
         else:
-            yield replace(
-                first, delta=first.delta + "".join(p.delta for p in others if not isinstance(p, ThinkingTick))
-            )
+            deltas = (piece.delta for piece in others if not isinstance(piece, ThinkingTick | DataReceived))
+            yield replace(first, delta=first.delta + "".join(deltas))

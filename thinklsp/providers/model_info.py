@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import date
 from typing import Annotated, Literal
 
@@ -223,3 +223,10 @@ def _describe_difference(
 
 def _join_names(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
+
+
+def add_cost(usage: Usage, price: Price | None) -> Usage:
+    """Add the cost to the usage. A cost that the provider reported has priority over the price table."""
+    if price is None or usage.cost_usd is not None:
+        return usage
+    return replace(usage, cost_usd=price.compute_cost(usage))

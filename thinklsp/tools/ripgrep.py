@@ -123,18 +123,16 @@ def build_globs(glob: GlobFilter | None, below: Sequence[str], above: tuple[str,
     return (*forms, *(f"{form}/**" for form in forms), *(f"!{name}" for name in PRUNED_FOLDERS))
 
 
-async def search_tree(
+def search_tree(
     program: str, folder: str, start: Sequence[str], query: Query, *, ignore_file: bool = False
 ) -> AsyncGenerator[Match, None]:
-    """Yield the matches below the `start` folder in any order. Close the iterator to stop ripgrep.
+    """Return an iterator over the matches below the `start` folder in any order. Close the iterator to stop ripgrep.
 
     If `ignore_file` is true, the `.gitignore` in `folder` also applies.
     """
     argv = [program, *_OPTIONS, *_build_tree_arguments(query.globs, ignore_file=ignore_file)]
     argv += [*_build_pattern_arguments(query), "./" + "/".join(start)]
-    async with aclosing(_run_search(argv, folder)) as matches:
-        async for match in matches:
-            yield match
+    return _run_search(argv, folder)
 
 
 async def search_files(program: str, folder: str, paths: Sequence[str], query: Query) -> AsyncGenerator[Match, None]:
