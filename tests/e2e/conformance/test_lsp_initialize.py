@@ -22,7 +22,7 @@ FIX = edit_file("app.py", "nmae", "name")
 NEW = write_file("test_app.py", "from app import greet\n")
 LOOK = (answer(tool("list_files", path=".")), say("Done."))
 PROGRESS = types.ClientCapabilities(
-    workspace=types.WorkspaceClientCapabilities(apply_edit=True, workspace_folders=True),
+    workspace=types.WorkspaceClientCapabilities(workspace_folders=True),
     window=types.WindowClientCapabilities(work_done_progress=True),
 )
 
