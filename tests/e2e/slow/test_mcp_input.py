@@ -14,7 +14,7 @@ from tests.e2e.acting import say
 from tests.support.outside import Connect, start
 
 Json = Any
-ANNOUNCED = {"experimental": {"thinklsp": {"editor": ["input"]}}}
+ANNOUNCED = {"workspace": {"applyEdit": True}, "experimental": {"thinklsp": {"editor": ["input"]}}}
 DECLINED = '{"action": "decline"}'
 
 

@@ -244,7 +244,7 @@ async def test_one_token_serves_one_command(begin: Begin) -> None:
 
 
 Json = Any
-PROGRESS: Json = {"workspace": {"workspaceFolders": True}, "window": {"workDoneProgress": True}}
+PROGRESS: Json = {"workspace": {"applyEdit": True, "workspaceFolders": True}, "window": {"workDoneProgress": True}}
 
 
 class VimClient(RawClient):
