@@ -104,7 +104,7 @@ async def _play_sample(editor: DemoEditor, folder: str) -> str:
     screen.print_heading(5, f"A question in the same session: {_QUESTION}")
     chat = {"prompt": _QUESTION, "sessionId": fixed["sessionId"], "mode": "ask"}
     reply = await editor.run_turn("thinklsp.chat", chat)
-    return format_usage_line(_add_usage(fixed["usage"], reply["usage"]))
+    return _format_usage(_add_usage(fixed["usage"], reply["usage"]))
 
 
 async def _play_folder(editor: DemoEditor, folder: str) -> str:
@@ -117,7 +117,7 @@ async def _play_folder(editor: DemoEditor, folder: str) -> str:
     _check_edit(editor, result, applied="none")
     screen.print_blank()
     screen.print_note("Nothing was written to your folder.")
-    return format_usage_line(result["usage"])
+    return _format_usage(result["usage"])
 
 
 async def _run_tests(editor: DemoEditor, folder: str) -> TestRun:
@@ -157,6 +157,11 @@ def _check_edit(editor: DemoEditor, result: Mapping[str, Any], *, applied: str) 
     if result["edits"]["applied"] != applied:
         reasons = "; ".join(filter(None, (file["reason"] for file in result["edits"]["files"])))
         raise DemoFailed(f"The edit arrived but was not applied as expected: {reasons or 'no reason was given'}.")
+
+
+def _format_usage(usage: Mapping[str, Any]) -> str:
+    """Describe the usage of the offline model, which costs nothing."""
+    return format_usage_line({**usage, "costUsd": 0.0})
 
 
 def _add_usage(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
