@@ -310,6 +310,13 @@ async def test_a_base_url_with_the_version_path_is_told() -> None:
     assert "Remove `/v1` from the end" in found["problems"][0]
 
 
+async def test_a_scenario_that_cannot_be_read_is_a_problem() -> None:
+    found = await reported({"THINKLSP_PROVIDER": "simulator", "THINKLSP_SCENARIO": "/none.toml"})
+    assert not found["canRun"]
+    assert any("Cannot read the scenario '/none.toml'" in problem for problem in found["problems"])
+    assert (await reported({"THINKLSP_PROVIDER": "simulator", "THINKLSP_SCENARIO": "demo"}))["canRun"]
+
+
 async def report_on_silent_service() -> dict[str, Any]:
     """Return the report on a service that is reachable, but never lists its models."""
     async with SseServer([KNOCK, ["hold"]]) as server:

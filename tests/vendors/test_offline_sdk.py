@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,17 @@ def test_a_whole_tool_loop(streams: bool) -> None:
     assert answer.content[-1].text == "Done with found."
     assert answer.usage.output_tokens > 0
     assert lines == [f"POST /v1/messages: 200 (turn 1, step {step})" for step in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("length", ["", "many", "-1", "9" * 5000])
+def test_a_request_without_a_fair_length_is_refused(length: str) -> None:
+    with (
+        OfflineServer(OfflineService(parse_scenario(LOOP, "test")), 0, print) as server,
+        socket.create_connection(server.server_address) as client,
+    ):
+        threading.Thread(target=server.handle_request).start()
+        client.sendall(f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert client.recv(100).split()[1] == b"413"
 
 
 def test_faults_are_the_vendors_own_errors() -> None:

@@ -117,6 +117,7 @@ class ProviderConnections:
         self._keys: dict[str | tuple[str, ...], str] = {}
         self._key_lock = asyncio.Lock()
         self._offline_transport: Transport | None = None
+        self._offline_lock = asyncio.Lock()
 
     async def aclose(self) -> None:
         if self._offline_transport is not None:
@@ -125,8 +126,11 @@ class ProviderConnections:
     async def resolve_access(self, provider: Provider, user: UserSettings) -> Access | None:
         """Return the provider's host and key, or None for the simulator.
 
-        Key commands and keyrings can take seconds, so the engine caches each key. Raises SettingsError.
+        Key commands and keyrings can take seconds, so the engine caches each key. Raises SettingsError, or
+        ScenarioError if the simulator's scenario is invalid.
         """
+        if provider == "simulator":
+            await self._ensure_offline_transport(user)
         if provider == "simulator" or provider == "auto":
             return None
         entry, command = find_keyring_entry(provider, user), find_key_command(provider, user)
@@ -177,9 +181,10 @@ class ProviderConnections:
 
     async def _ensure_offline_transport(self, user: UserSettings) -> Transport:
         """Return the transport to the offline model of this process. Raises ScenarioError."""
-        if self._offline_transport is None:
-            service = await asyncio.to_thread(_open_offline_service, user.environment)
-            self._offline_transport = Transport(handler=service.send_response)
+        async with self._offline_lock:
+            if self._offline_transport is None:
+                service = await asyncio.to_thread(_open_offline_service, user.environment)
+                self._offline_transport = Transport(handler=service.send_response)
         return self._offline_transport
 
 

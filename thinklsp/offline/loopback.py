@@ -12,6 +12,7 @@ from thinklsp.offline.answer import OfflineResponse
 from thinklsp.offline.service import OfflineService
 
 _HOST = "127.0.0.1"
+_MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
 class OfflineServer(ThreadingHTTPServer):
@@ -40,7 +41,13 @@ class _RequestHandler(BaseHTTPRequestHandler):
     server: OfflineServer
 
     def _respond(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        length = self.headers.get("content-length", "")
+        # Python refuses to convert very long numbers.
+        is_fair = length.isdecimal() and len(length) < 10 and int(length) <= _MAX_BODY_BYTES
+        if self.command == "POST" and not is_fair:
+            self.send_error(413, f"The request needs a Content-Length of at most {_MAX_BODY_BYTES} bytes")
+            return
+        body = self.rfile.read(int(length)) if self.command == "POST" else b""
         headers = {name.lower(): value for name, value in self.headers.items()}
         response = self.server.service.respond(self.command, urlsplit(self.path).path, headers, body)
         outcome = str(response.status)

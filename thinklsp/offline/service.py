@@ -70,7 +70,8 @@ class OfflineService:
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[int, Mapping[str, str], AsyncIterator[bytes]]:
         """Return the status, the headers and the body of the response to a request from this process."""
-        response = self.respond(method, path, headers, body)
+        # Reading a long conversation takes time, and the scenario's regular expressions may take any time.
+        response = await asyncio.to_thread(self.respond, method, path, headers, body)
         await asyncio.sleep(response.pacing.delay_ms / 1000)
         return response.status, response.headers, _pause_and_yield(response)
 
