@@ -17,7 +17,7 @@ from tests.stand_ins.anthropic.models import ANTHROPIC_MODELS
 from tests.stand_ins.anthropic.models import build_model_info as describe_claude
 from tests.stand_ins.google.models import build_model_info as describe_gemini
 from tests.stand_ins.http_server import Simulator
-from tests.support.other_hosts import SseServer, Step, answer
+from tests.support.hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import build_report

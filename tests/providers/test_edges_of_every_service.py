@@ -14,13 +14,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
-from tests.support.dialects import (
+from tests.support.hosts import Step, answer, head
+from tests.support.services import (
     CALLS,
     ODD,
     SIDES,
     A,
     Place,
     ask,
+    call_model,
     events_of,
     place,
     play,
@@ -29,8 +31,6 @@ from tests.support.dialects import (
     streamed,
     streamed_by,
 )
-from tests.support.model_calls import call_model
-from tests.support.other_hosts import Step, answer, head
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished
 from thinklsp.core.errors import (
     AuthenticationFailed,

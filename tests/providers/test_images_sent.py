@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.dialects import SIDES, Place, ask, place, request_of
 from tests.support.images import MAKERS, image, png
+from tests.support.services import SIDES, Place, ask, place, request_of
 from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ImageRefused, ProviderError
 from thinklsp.core.messages import AssistantMessage, ImageBlock, ImageType, TextBlock, ToolResultBlock, UserMessage
 from thinklsp.engine.prompt_images import check_images

@@ -15,7 +15,7 @@ from tests.slow.rough_client import Key, Rough, check_decent, check_memory, key,
 from tests.slow.running import Tally, running, say
 from tests.support.mutating import CORPUS, Json, bad_frames, frame, mutated, usable_id
 from tests.support.outside import Connect, Outside
-from tests.support.signing_script import Text, answer
+from tests.support.signing_server import Text, answer
 from tests.support.sizes import SEED, lots, tries
 
 pytestmark = pytest.mark.timing

@@ -26,9 +26,9 @@ from tests.slow.hostile_repositories import HOSTILE
 from tests.slow.running import Tally, running
 from tests.support.client.actions import ResponseError
 from tests.support.client.raw import RawClient
-from tests.support.other_hosts import Decoy
+from tests.support.hosts import Decoy
 from tests.support.outside import ROOT, Connect, Json, Outside, diagnostic, named
-from tests.support.signing_script import Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Text, Thinking, Tool, answer, tool
 from tests.support.tracing import Started, Trace, read_trace, traced, why_not
 
 SAFE_OPTIONS = {"--no-config", "--no-follow"}

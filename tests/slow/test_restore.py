@@ -13,7 +13,7 @@ from tests.e2e.conformance.slow.test_lsp_sessions import refused, sessions, term
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 
 NO_ARCHIVE = "This session has no archive, so there is no compaction or repair to undo."
 UNKNOWN = "This session has no such archive. `thinklsp sessions show` lists its archives."

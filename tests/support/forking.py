@@ -30,7 +30,6 @@ from lsprotocol import types
 from tests.support.client.actions import Editing
 from tests.support.client.raw import RawClient
 from tests.support.loop_watch import watch
-from tests.support.only_loopback import only_loopback
 from tests.support.watching import HANG_SECONDS
 
 _LARGEST_REQUEST = 1 << 16
@@ -332,6 +331,14 @@ def _warm_sending(converter: Converter) -> None:
             converter.get_unstructure_hook(kind)
             if attrs.has(kind):
                 waiting += get_type_hints(kind, vars(types)).values()
+
+
+def only_loopback(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook of a process that may connect to this machine only."""
+    if event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[1][0] != "127.0.0.1":
+        raise OSError("this test has no network")
+    if event == "socket.getaddrinfo" and arguments[0] not in ("127.0.0.1", "localhost", None):
+        raise OSError("this test has no network")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.client.actions import Request
 from tests.support.outside import Outside, said
-from tests.support.signing_script import Answer, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_server import Answer, Redacted, Text, Thinking, answer, tool
 
 Json = Any
 MOMENTS = ("begun", "asked", "streaming", "answered", "tool", "told", "edit")

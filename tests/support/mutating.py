@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.client.wires import framed as frame
+from tests.support.client.raw import framed as frame
 
 Json = Any
 DEEPEST = 20

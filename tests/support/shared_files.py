@@ -20,7 +20,7 @@ from typing import Any
 from tests.support.client.actions import Request, ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.outside import Outside
-from tests.support.signing_script import Answer, Hold, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Answer, Hold, Text, Thinking, Tool, answer, tool
 
 Json = Any
 NAMES = ("a.py", "b.py", "c.txt", "deep/d.py")

@@ -16,8 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.signing_script import Event
-from tests.support.signing_wire import HttpWire
+from tests.support.signing_server import Event, HttpWire
 
 Json = Any
 _ROOT = Path(__file__).parents[2]

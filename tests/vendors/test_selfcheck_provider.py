@@ -12,8 +12,7 @@ import anthropic
 import httpx
 import pytest
 
-from tests.support.signing_script import Failure, Raw, Redacted, Text, Thinking, answer, tool
-from tests.support.signing_server import SigningServer
+from tests.support.signing_server import Failure, Raw, Redacted, SigningServer, Text, Thinking, answer, tool
 
 KEY = "sk-ant-selfcheck-0123456789abcdef"
 TOOLS = [{"name": "read_file", "description": "Reads", "input_schema": {"type": "object"}}]

@@ -15,7 +15,7 @@ from tests.acp.talk import ARGV, Talk
 from tests.e2e.acting import say
 from tests.support.epilogue import living_in
 from tests.support.outside import ROOT
-from tests.support.signing_script import Hold, Text, answer
+from tests.support.signing_server import Hold, Text, answer
 from tests.support.watching import seen
 
 Json = Any

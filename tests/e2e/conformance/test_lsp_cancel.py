@@ -23,7 +23,7 @@ from tests.e2e.acting import (
 from tests.e2e.conftest import Begin
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, check_turn_result, said
-from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer
+from tests.support.signing_server import Hold, Redacted, Text, Thinking, answer
 
 
 async def cancelled(outside: Outside, way: str, session: str, hold: Hold) -> float:

@@ -12,8 +12,7 @@ from tests.e2e.acting import begin_file, begin_talk, chat, edit_file, reach, ref
 from tests.e2e.conftest import Begin
 from tests.support.client.editor import capabilities
 from tests.support.client.raw import RawClient
-from tests.support.signing_script import Hold, Text, Thinking, answer
-from tests.support.signing_server import SigningServer
+from tests.support.signing_server import Hold, SigningServer, Text, Thinking, answer
 
 ANSWER = "The answer is 🙂 forty-two."
 

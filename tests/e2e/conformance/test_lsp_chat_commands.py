@@ -26,7 +26,7 @@ from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import diagnostic
 from tests.support.outside import said
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 from tests.support.watching import HANG_SECONDS
 
 ANSWER = "The answer is 🙂 forty-two."

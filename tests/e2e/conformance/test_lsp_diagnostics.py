@@ -16,7 +16,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import diagnostic, named
 from tests.support.outside import Outside, said
-from tests.support.signing_script import Hold, Thinking, answer, tool
+from tests.support.signing_server import Hold, Thinking, answer, tool
 
 TEXT = "a = 1\nb = nmae  # 🙂\nc = 3\n"
 ASK = "thinklsp/editor/diagnostics"

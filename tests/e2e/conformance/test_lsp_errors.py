@@ -11,8 +11,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, check_sentence, said
-from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer
-from tests.support.signing_server import Seen
+from tests.support.signing_server import Cut, Failure, Hold, Redacted, Seen, Text, Thinking, Tool, answer
 from thinklsp.agent.request_fallbacks import STRIP_NOTICE
 
 

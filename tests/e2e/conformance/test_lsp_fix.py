@@ -14,7 +14,7 @@ from tests.support.client.documents import range_of
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import diagnostic, named
 from tests.support.outside import said, statuses
-from tests.support.signing_script import Hold, Raw, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Raw, Redacted, Text, Thinking, answer, tool
 
 DISK = 'NAMES = ["🙂 Ada"]\n\n\ndef greet(name):\n    """Says 🙂."""\n    return "Hello 🙂, " + nmae + "!"  # 🙂\n'
 BUFFER = '"""Unsaved 🙂."""\n' + DISK

@@ -13,7 +13,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import MODEL, Outside
-from tests.support.signing_script import answer
+from tests.support.signing_server import answer
 from tests.support.watching import HANG_SECONDS
 
 STATS = "def mean(values):\n    return sum(values) / (len(values) - 1)\n\n\n" + "x = 0\n" * 30 + "last = 1\n"

@@ -11,7 +11,7 @@ from tests.e2e.acting import chat, edit_file, reach, read_file, release, say, st
 from tests.e2e.conftest import Begin
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, statuses
-from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, Tool, answer, tool
 from tests.support.watching import HANG_SECONDS
 
 FILE, DISK, TYPED = "shared/util.py", "LIMIT = 1\n\n\nEND = 0\n", "LIMIT = 2\n\n\nEND = 0\n"

@@ -14,7 +14,7 @@ from tests.e2e.acting import chat, edit_file, say, send, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.lsp import diagnostic, named
 from tests.support.outside import MODEL, Outside, statuses
-from tests.support.signing_script import Text, Thinking, answer, tool
+from tests.support.signing_server import Text, Thinking, answer, tool
 
 EDITORS = ["visual-studio-code", "neovim@v0.6.1", "neovim@v0.9.1", "neovim@v0.11.0", "emacs"]
 TEXT = "def greet(name):\n    return '🙂, ' + nmae\n"

@@ -13,7 +13,7 @@ from tests.support.client.actions import Request
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, statuses
-from tests.support.signing_script import Hold, Item, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Hold, Item, Text, Thinking, Tool, answer, tool
 
 TEXT = "".join(f"line {number} 🙂 = {number}\n" for number in range(1, 31))
 MODEL_EDIT = edit_file("app.py", "line 15 🙂 = 15", "line 15 🙂 = fifteen")

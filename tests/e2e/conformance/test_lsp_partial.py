@@ -13,7 +13,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import Editing, ResponseError
 from tests.support.client.lsp import CONVERTER, named
 from tests.support.outside import Outside, said, statuses
-from tests.support.signing_script import Text, answer
+from tests.support.signing_server import Text, answer
 from tests.support.stored_sessions import rows
 
 Json = Any

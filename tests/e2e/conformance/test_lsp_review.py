@@ -13,7 +13,7 @@ from tests.support.client.actions import ResponseError
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
-from tests.support.signing_script import Tool, answer, tool
+from tests.support.signing_server import Tool, answer, tool
 
 APP = "def one():\n    return 1\n\n\n" + "x = 0\n" * 20 + "def two():\n    return 2\n"
 HERE = edit_file("app.py", "return 1", "return 11")

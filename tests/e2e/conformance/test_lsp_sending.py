@@ -14,7 +14,7 @@ from tests.support.client.actions import ResponseError
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside
-from tests.support.signing_script import Hold, Text, answer
+from tests.support.signing_server import Hold, Text, answer
 
 SHOW = "window/showDocument"
 

@@ -13,7 +13,7 @@ from tests.e2e.acting import chat, never_answer, read_choices, refused, say, sta
 from tests.e2e.conftest import Begin
 from tests.support.client.editor import capabilities
 from tests.support.outside import Outside
-from tests.support.signing_script import Failure, Text, Thinking, answer
+from tests.support.signing_server import Failure, Text, Thinking, answer
 
 MODEL = "claude-opus-4-6"  # Takes adaptive and manual thinking.
 DECOY_KEY = "sk-decoy-0123456789-0123456789-abcdef"

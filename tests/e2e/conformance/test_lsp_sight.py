@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.acting import begin_file, chat, edit_file, never_answer, read_file, say, start_chat, write_file
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said, statuses
-from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, Tool, answer, tool
 
 BASE = "def add(a, b):\n    return a - b\n"
 FIXED = "def add(a, b):\n    return a + b\n"

@@ -15,7 +15,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.editor import Refusal
 from tests.support.outside import Outside, said
 from tests.support.signing_rules import exact, without_cache_control
-from tests.support.signing_script import Text, Thinking, answer
+from tests.support.signing_server import Text, Thinking, answer
 
 ANSWERS = [answer(Thinking(), Text(f"Answer {number}.")) for number in range(6)]
 RULE, LATER, INNER = "Always write tests in the house style.", "Never write a test.", "Here tabs indent."

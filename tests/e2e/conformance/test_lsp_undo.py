@@ -17,7 +17,7 @@ from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
-from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, answer, tool
 from tests.support.stored_sessions import Row, digest, rows
 from tests.support.watching import HANG_SECONDS
 

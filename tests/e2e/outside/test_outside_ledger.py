@@ -12,7 +12,7 @@ from tests.e2e.acting import begin_file, chat, edit_file, refused, say, start_ch
 from tests.e2e.conftest import Begin
 from tests.support.client.raw import RawClient
 from tests.support.outside import Outside, named, statuses
-from tests.support.signing_script import answer
+from tests.support.signing_server import answer
 from tests.support.stored_sessions import rows
 from tests.support.watching import HANG_SECONDS
 

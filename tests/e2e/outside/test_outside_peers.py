@@ -20,7 +20,7 @@ from tests.e2e.outside.odd_peers import (
 )
 from tests.support.client.editor import VSCODE
 from tests.support.outside import MODEL, said
-from tests.support.signing_script import answer, tool
+from tests.support.signing_server import answer, tool
 
 TEXT = "import math\n\n\ndef area(radius):\n    return 3 * raduis ** 2\n"
 START = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}

@@ -11,7 +11,7 @@ from tests.e2e.acting import begin_file, chat, edit_file, reach, read_before, re
 from tests.e2e.conftest import Begin
 from tests.support.client.editor import capabilities
 from tests.support.outside import Outside, statuses
-from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, answer, tool
 from tests.support.watching import HANG_SECONDS
 
 TEXT = "def area(radius):\n    return 3 * raduis ** 2\n"

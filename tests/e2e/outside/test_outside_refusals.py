@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.client.wires import HandshakeRefused, TcpWire, WebSocketWire, framed
+from tests.support.client.raw import HandshakeRefused, TcpWire, WebSocketWire, framed
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
 from tests.support.watching import HANG_SECONDS

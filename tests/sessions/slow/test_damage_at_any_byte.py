@@ -8,9 +8,12 @@ from random import Random
 from tests.sessions.test_store_damage import FLIPS, check_flips, copied
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
+    check_survival,
+    gone,
     opened,
+    until_told,
+    writers,
 )
-from tests.support.writing_sessions import check_survival, gone, until_told, writers
 
 CUTS = 25
 

@@ -16,16 +16,21 @@ from tests.support.stored_sessions import (
     EDIT,
     SPENT,
     USAGE,
+    check_survival,
     connection_of,
     database,
     files_of,
     full_session,
+    gone,
+    killed_at,
     one_turn,
     opened,
     opened_with_session,
     run_sql,
+    told,
+    until_told,
+    writers,
 )
-from tests.support.writing_sessions import check_survival, gone, killed_at, told, until_told, writers
 from thinklsp.core.errors import SessionError
 
 POINTS = 30

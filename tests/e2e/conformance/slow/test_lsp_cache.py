@@ -8,7 +8,7 @@ from tests.e2e.acting import chat, sum_usage
 from tests.e2e.conftest import Begin
 from tests.support.outside import MODEL
 from tests.support.signing_rules import exact, without_cache_control
-from tests.support.signing_script import Text, Thinking, answer, tool
+from tests.support.signing_server import Text, Thinking, answer, tool
 
 STEPS = 20
 LINES = [f"value_{number} = 'some text that makes the file long {number}'" for number in range(1000)]

@@ -10,7 +10,7 @@ from tests.e2e.acting import WAYS, begin_talk, cancel, edit_file, reach, refused
 from tests.e2e.acting import write_prompt as prompt
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said
-from tests.support.signing_script import Cut, Failure, Hold, Text, Thinking, Tool, answer
+from tests.support.signing_server import Cut, Failure, Hold, Text, Thinking, Tool, answer
 
 SUMMARY = '{"goal": "Count.", "decisions_done": ["Began with one."], "next_action": "Go on."}'
 LONG = "word " * 3_000

@@ -8,7 +8,7 @@ from typing import Any
 from tests.e2e.acting import begin_talk, chat, edit_file, reach, refused, release, say, send, write_prompt
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said, server_by
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 
 LONG = "word " * 2_000
 EDIT = edit_file("a.py", "1", "2")

@@ -13,7 +13,7 @@ from tests.e2e.acting import begin_talk, chat, refused, say, send
 from tests.e2e.conftest import Begin
 from tests.support.images import gif, jpeg, png
 from tests.support.outside import MODEL, Outside
-from tests.support.signing_script import Hold, Text, answer, tool
+from tests.support.signing_server import Hold, Text, answer, tool
 
 Json = Any
 BLIND = f'[models.anthropic."{MODEL}"]\nimages = false\n'

@@ -14,7 +14,7 @@ from tests.e2e.conformance.test_lsp_chat import chat_document, chat_uris
 from tests.e2e.conftest import Begin
 from tests.support.client.lsp import named
 from tests.support.outside import MODEL, Outside, said
-from tests.support.signing_script import Thinking, answer
+from tests.support.signing_server import Thinking, answer
 
 CONFIG = """
 effort_by_action = { translate = "high" }

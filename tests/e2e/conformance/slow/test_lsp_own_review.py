@@ -14,7 +14,7 @@ from tests.support.client.documents import apply_text_edits
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
-from tests.support.signing_script import Text, answer, tool
+from tests.support.signing_server import Text, answer, tool
 
 Json = Any
 REVIEW = "thinklsp/editor/review"

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.acting import chat, reach, read_file, refused, release, start_chat
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside
-from tests.support.signing_script import Answer, Cut, Failure, Hold, Item, Text, Thinking, answer
+from tests.support.signing_server import Answer, Cut, Failure, Hold, Item, Text, Thinking, answer
 
 SUMMARY = "First I look 🙂, then I think about it."
 

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
-from tests.support.signing_script import Failure, Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Failure, Hold, Text, Thinking, answer, tool
 from tests.support.watching import HANG_SECONDS
 
 FILES = {"a.py": "x = 1\n"}

@@ -13,7 +13,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
 from tests.support.signing_rules import exact, without_cache_control
-from tests.support.signing_script import Failure, Hold, Redacted, Text, Thinking, answer
+from tests.support.signing_server import Failure, Hold, Redacted, Text, Thinking, answer
 from tests.support.watching import HANG_SECONDS
 
 FILES = {"a.py": "x = 1\n"}

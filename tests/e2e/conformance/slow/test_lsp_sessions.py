@@ -16,7 +16,7 @@ from tests.e2e.conftest import Begin
 from tests.support.canary import Canary
 from tests.support.client.raw import RawClient
 from tests.support.outside import ARGV, MODEL, Outside, said
-from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Redacted, Text, Thinking, answer, tool
 from tests.support.watching import HANG_SECONDS
 
 ENTRY = {

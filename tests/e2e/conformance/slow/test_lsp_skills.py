@@ -12,7 +12,7 @@ from tests.e2e.acting import begin_talk, refused, say, send, write_prompt
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said
 from tests.support.signing_rules import exact, without_cache_control
-from tests.support.signing_script import Text, Thinking, Tool, answer
+from tests.support.signing_server import Text, Thinking, Tool, answer
 from tests.support.skill_folders import skill_text, write_skill
 
 YES, NO = "Follow them", "Not now"

@@ -15,7 +15,7 @@ from tests.e2e.conformance.slow.test_lsp_restarts import take_turns
 from tests.e2e.conftest import Begin
 from tests.support.listening import Listening
 from tests.support.outside import MODEL, statuses
-from tests.support.signing_script import Answer, Hold, Redacted, Text, Thinking, answer
+from tests.support.signing_server import Answer, Hold, Redacted, Text, Thinking, answer
 
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n"}
 

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.acting import chat, reach, read_file, release, say, start_chat
 from tests.e2e.conftest import Begin
 from tests.support.outside import ARGV, Outside, said, server_by
-from tests.support.signing_script import Hold, Redacted, Text, Thinking, answer
+from tests.support.signing_server import Hold, Redacted, Text, Thinking, answer
 
 FILES = {"a.py": "x = 1\n"}
 

@@ -18,8 +18,7 @@ from tests.support.client.actions import Editing
 from tests.support.forking import Nursery
 from tests.support.identity_provider import AUDIENCE, IdentityProvider, providing
 from tests.support.listening import Listening
-from tests.support.outcomes import PASSED
-from tests.support.outside import Outside
+from tests.support.outside import PASSED, Outside
 
 RULE = "Always write tests in the house style."
 FILES = {"AGENTS.md": RULE, "app.py": "x = 1\n"}

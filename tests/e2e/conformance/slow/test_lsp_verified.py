@@ -16,7 +16,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.lsp import diagnostic, named
 from tests.support.outside import Outside, said
 from tests.support.shadowing import needs_sandbox
-from tests.support.signing_script import Thinking, answer, tool
+from tests.support.signing_server import Thinking, answer, tool
 
 pytestmark = [needs_sandbox, pytest.mark.kernel]
 

@@ -10,9 +10,9 @@ from typing import Any
 from tests.e2e.acting import start_chat
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import Request, ResponseError
-from tests.support.client.wires import Ear
+from tests.support.client.raw import Ear
 from tests.support.outside import Outside, diagnostic
-from tests.support.signing_script import Hold, Thinking, answer, tool
+from tests.support.signing_server import Hold, Thinking, answer, tool
 
 Json = Any
 # An answer holds the diagnostics that it was asked with: 16 of these are more than 8 MiB.

@@ -25,7 +25,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import Request, ResponseError
 from tests.support.client.raw import RawClient
 from tests.support.outside import named, said, statuses
-from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, answer, tool
 from tests.support.watching import HANG_SECONDS
 
 TEN = "".join(f"l{number}\n" for number in range(1, 11))
