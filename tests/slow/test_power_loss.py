@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 from tests.slow.running import Tally, say
+from tests.slow.tracing import why_not
 from tests.support.scripted_model import check_sendable
 from tests.support.sizes import SEED, tries
 from tests.support.stored_sessions import WRITING, check_content, database, gone, opened, told, until_told, writers
-from tests.support.tracing import why_not
 from thinklsp.core.errors import SessionError
 
 LAST = 65_536

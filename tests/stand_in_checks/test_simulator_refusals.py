@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stand_in_checks import chat_talk as chat
+from tests.stand_in_checks import google_talk as google
+from tests.stand_in_checks import openai_talk as openai
+from tests.stand_in_checks import talk as anthropic
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.stand_ins.http_server import Simulator
-from tests.support import simulator_chat_talk as chat
-from tests.support import simulator_google_talk as google
-from tests.support import simulator_openai_talk as openai
-from tests.support import simulator_talk as anthropic
 from tests.support.sizes import examples
 from thinklsp.offline.scenario import parse_scenario
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.stand_in_checks.talk import Talk, change_letter, continued, request, without_limit
 from tests.stand_ins.anthropic.replay import ThinkingSignature
 from tests.stand_ins.service_state import StateSigner
-from tests.support.simulator_talk import Talk, change_letter, continued, request, without_limit
 
 SUMMARIZED = {"type": "adaptive", "display": "summarized"}
 MODIFIED = "blocks in the latest assistant message cannot be modified. These blocks must remain as they were"

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.stand_in_checks.talk import HEADERS, LOOP, parsed, request
 from tests.stand_ins.http_server import MAX_BODY_BYTES, Simulator
-from tests.support.simulator_talk import HEADERS, LOOP, parsed, request
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.offline.scenario import parse_scenario
 

@@ -9,9 +9,9 @@ from typing import Any
 import openai
 import pytest
 
+from tests.stand_in_checks.chat_talk import TOOLS, ChatSimulator, merged
+from tests.stand_in_checks.talk import LOOP
 from tests.stand_ins.http_server import Simulator
-from tests.support.simulator_chat_talk import TOOLS, ChatSimulator, merged
-from tests.support.simulator_talk import LOOP
 from thinklsp.offline.scenario import parse_scenario
 
 

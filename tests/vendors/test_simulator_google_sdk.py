@@ -10,7 +10,7 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
-from tests.support.simulator_google_talk import LOOP, NEW, GoogleSimulator
+from tests.stand_in_checks.google_talk import LOOP, NEW, GoogleSimulator
 from tests.vendors.clients import answer_call
 
 TOOLS = [

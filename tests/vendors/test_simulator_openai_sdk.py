@@ -9,8 +9,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.stand_in_checks.openai_talk import ENCRYPTED, LOOP, MODEL, TOOLS, simulated
 from tests.stand_ins.http_server import Simulator
-from tests.support.simulator_openai_talk import ENCRYPTED, LOOP, MODEL, TOOLS, simulated
 from tests.vendors.clients import FAILING
 
 OPTIONS: dict[str, Any] = {

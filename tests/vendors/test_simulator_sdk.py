@@ -9,8 +9,8 @@ from typing import Any
 import anthropic
 import pytest
 
+from tests.stand_in_checks.talk import LOOP, TOOLS
 from tests.stand_ins.http_server import Simulator
-from tests.support.simulator_talk import LOOP, TOOLS
 from tests.vendors.clients import FAILING
 from thinklsp.offline.scenario import parse_scenario
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulator_chat_talk import ECHO, Talk, continued, merged, request
+from tests.stand_in_checks.chat_talk import ECHO, Talk, continued, merged, request
 
 MUST = "The reasoning_content in the thinking mode must be passed back to the API"
 DEEPSEEK = "deepseek-reasoner"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import simulator_google_talk as google
-from tests.support.simulator_google_talk import (
+from tests.stand_in_checks import google_talk as google
+from tests.stand_in_checks.google_talk import (
     DUMMY,
     NEW,
     OLD,
@@ -22,7 +22,7 @@ from tests.support.simulator_google_talk import (
     texts,
     user,
 )
-from tests.support.simulator_talk import change_letter
+from tests.stand_in_checks.talk import change_letter
 
 OTHER_MODEL = "gemini-4-argon"
 CORRUPTED = "Corrupted thought signature."

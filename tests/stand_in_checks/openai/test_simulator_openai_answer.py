@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulator_openai_talk import MODEL, Talk, continued, request, user
+from tests.stand_in_checks.openai_talk import MODEL, Talk, continued, request, user
 
 STEP = "[[turn]]\n[[turn.step]]\n"
 LOOKING = (

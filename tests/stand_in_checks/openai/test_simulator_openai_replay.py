@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulator_openai_talk import BOUND, MODEL, Talk, continued, in_loop, request, user
-from tests.support.simulator_talk import change_letter
+from tests.stand_in_checks.openai_talk import BOUND, MODEL, Talk, continued, in_loop, request, user
+from tests.stand_in_checks.talk import change_letter
 
 Items = list[dict[str, Any]]
 Apply = Callable[[dict[str, Any]], object]

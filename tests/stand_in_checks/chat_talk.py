@@ -6,8 +6,8 @@ import json
 from copy import deepcopy
 from typing import Any
 
+from tests.stand_in_checks.talk import DialectTalk, OneDialect
 from tests.stand_ins.chat.service import ChatDialect
-from tests.support.simulator_talk import DialectTalk, OneDialect
 
 Json = dict[str, Any]
 HEADERS = {"authorization": "Bearer sk-test", "content-type": "application/json"}

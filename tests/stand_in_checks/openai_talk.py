@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from tests.stand_in_checks.talk import REST_OF_LOOP, DialectTalk, OneDialect
 from tests.stand_ins.openai.service import OpenAiDialect
-from tests.support.simulator_talk import REST_OF_LOOP, DialectTalk, OneDialect
 
 MODEL = "gpt-6-sol"
 BOUND = "gpt-6.2-sol"

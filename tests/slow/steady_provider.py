@@ -43,7 +43,7 @@ class SteadyProvider:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.support.steady_provider",
+            sys.executable, "-m", "tests.slow.steady_provider",
             cwd=_ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(_ROOT)},
         )  # fmt: skip

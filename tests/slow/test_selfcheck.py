@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.slow.tracing import Changed, Reached, Started, parse, read_trace, text_of
 from tests.support.canary import WINDOW, Canary
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import LspClient
 from tests.support.client.raw import RawClient
-from tests.support.tracing import Changed, Reached, Started, parse, read_trace, text_of
 
 # `thinklsp.do` with {"send": [...]} sends each item as it is, then answers; {"wait": id} waits for the client's answer.
 SERVER = textwrap.dedent("""

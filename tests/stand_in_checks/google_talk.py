@@ -6,9 +6,9 @@ import json
 from copy import deepcopy
 from typing import Any
 
+from tests.stand_in_checks.talk import REST_OF_LOOP, DialectTalk, OneDialect
 from tests.stand_ins.dialect import StreamedReply, WholeReply
 from tests.stand_ins.google.service import GoogleDialect
-from tests.support.simulator_talk import REST_OF_LOOP, DialectTalk, OneDialect
 
 NEW, OLD = "gemini-3.5-flash", "gemini-2.5-flash"
 THOUGHTS = {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}

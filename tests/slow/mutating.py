@@ -17,7 +17,7 @@ from tests.support.client.raw import framed as frame
 
 Json = Any
 DEEPEST = 20
-_CORPUS = Path(__file__).parents[1] / "slow" / "corpus.jsonl"
+_CORPUS = Path(__file__).parent / "corpus.jsonl"
 CORPUS = [json.loads(line) for line in _CORPUS.read_text("utf-8").splitlines()]
 
 VALUES: list[Any] = [
