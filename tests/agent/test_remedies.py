@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
 from tests.support.hosts import Received, SseServer, Step, answer, head

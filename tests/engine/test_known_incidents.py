@@ -18,8 +18,7 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, A, run, spec
 from tests.settings.test_sources import NO_FILE
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support.services import KEYS, WAYS, Way, sealed_in
 from tests.support.stored_sessions import NoVault
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE, STRIP_NOTICE

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.offline.talk import OfflineTalk
-from tests.stand_in_checks.talk import LOOP, change_letter, continued, request
+from tests.offline.talk import LOOP, OfflineTalk, change_letter, continued, request
 from thinklsp.offline.scenario import ScenarioError
 from thinklsp.offline.service import PAUSES_VARIABLE, SCENARIO_VARIABLE, open_service
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thinklsp.offline
-from tests.offline.talk import OfflineTalk
-from tests.stand_in_checks.talk import TOOLS, continued, request
+from tests.offline.talk import TOOLS, OfflineTalk, continued, request
 from tests.support.sizes import examples
 from thinklsp.offline.scenario import ScenarioError, list_packaged, load_scenario, parse_scenario
 from thinklsp.offline.template import PlaceholderValues, fill_placeholders

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.hosts import Step, answer, head
 from tests.support.services import (
     CALLS,
@@ -24,6 +23,7 @@ from tests.support.services import (
     ask,
     call_model,
     events_of,
+    join_answer,
     place,
     play,
     read,
@@ -189,7 +189,7 @@ def test_an_error_that_is_no_json_is_told_by_its_status(where: Place) -> None:
 
 
 async def test_json_or_a_page_instead_of_a_stream(where: Place) -> None:
-    whole = without_a_stream(where)
+    whole = json.dumps(join_answer(where.provider, streamed(where, *CALLS))).encode()
     assert text_of(finished(await called(where, answer(whole)))) == text_of(
         read(where, streamed(where, *CALLS)).message
     )
@@ -198,19 +198,6 @@ async def test_json_or_a_page_instead_of_a_stream(where: Place) -> None:
             await called(where, told)
     seen = await called(where, answer(b'{"error":{"code":503,"message":"Boom"}}', 503), answer(whole), tries=2)
     assert [event.restart for event in seen if isinstance(event, RetryScheduled)] == [False]
-
-
-def without_a_stream(where: Place) -> bytes:
-    wire = where.encode(request_of(where))
-    body = {
-        key: value for key, value in json.loads(bytes(wire.body)).items() if key not in ("stream", "stream_options")
-    }
-    path = urlsplit(wire.url).path.replace(":streamGenerateContent", ":generateContent")
-    asked = ReceivedRequest("POST", path, "", wire.headers, json.dumps(body).encode())
-    reply = where.dialect({"step": [{"block": CALLS}]}).build_reply(asked)
-    assert isinstance(reply, WholeReply)
-    assert reply.status == 200
-    return reply.body
 
 
 def test_a_flat_error_ends_a_responses_stream() -> None:

@@ -285,7 +285,7 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     from thinklsp.core.import_context import reduce_gc
 
     with reduce_gc():
-        import tests.stand_ins.http_server  # noqa: F401 - loaded for those that are forked
+        import thinklsp.offline.service  # noqa: F401 - loaded for those that are forked
         from thinklsp.engine.user_config import warm_up
         from thinklsp.lsp.protocol.converter import load_converter
 

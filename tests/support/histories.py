@@ -20,8 +20,7 @@ from random import Random
 from typing import Any, Literal, get_args
 
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support.scripted_model import check_sendable, connect_to, metered, run_to_end, stop_at_budget
 from tests.support.services import WAYS, sealed_in
 from thinklsp.agent.compaction_plan import is_summary_message
@@ -119,9 +118,7 @@ class Outcome:
             # Asked again, since the record holds no answers; a refusal changes nothing.
             path, _, query = request.path.partition("?")
             asked = ReceivedRequest(request.method, path, query, request.headers, request.raw)
-            dialects = simulator._dialects
-            dialect = next((dialect for dialect in dialects if dialect.can_answer(asked)), dialects[-1])
-            again = dialect.build_reply(asked)
+            again = simulator.find_dialect(asked).build_reply(asked)
             said = again.body.decode() if isinstance(again, WholeReply) else "accepted at the second try"
             if not any(words in said for words in _LEARNED):
                 self.refused.append(f"{said}\n{_shape(request.body)}")
@@ -195,7 +192,7 @@ async def _stage(
         places = []
         for number in range(2):
             simulator = Simulator(scenario)
-            simulator._on_finished = partial(outcome.take, simulator=simulator)
+            simulator.on_finished = partial(outcome.take, simulator=simulator)
             await stack.enter_async_context(simulator)
             engine = Engine(_environment(simulator.base_url, number), store)
             stack.push_async_callback(engine.aclose)

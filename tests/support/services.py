@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -19,8 +20,7 @@ from tests.stand_ins.anthropic.service import AnthropicDialect
 from tests.stand_ins.chat.service import ChatDialect
 from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
 from tests.stand_ins.google.service import GoogleDialect
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.stand_ins.openai.service import OpenAiDialect
 from tests.support.canary import Canary, Leak
 from tests.support.hosts import Received, SseServer, Step
@@ -443,3 +443,76 @@ async def call_model(
                 return [event async for event in events], server.received
         finally:
             await transport.aclose()
+
+
+def join_answer(provider: Provider, data: bytes) -> Any:
+    """Return the answer that a service would give without a stream, from the bytes of its stream."""
+    lines = [line.removeprefix("data: ") for line in data.decode().split("\n") if line.startswith("data: {")]
+    return _JOINS[provider]([json.loads(line) for line in lines])
+
+
+def _join_messages(events: list[Any]) -> Any:
+    message, partial = events[0]["message"], defaultdict[int, str](str)
+    for event in events:
+        delta = event.get("delta", {})
+        match event["type"]:
+            case "content_block_start":
+                message["content"].append(event["content_block"])
+            case "content_block_delta" if delta["type"] == "input_json_delta":
+                partial[event["index"]] += delta["partial_json"]
+            case "content_block_delta":
+                _append(message["content"][event["index"]], delta, "text", "thinking", "signature")
+            case "message_delta":
+                message |= delta
+                message["usage"] |= event["usage"]
+    for index, text in partial.items():
+        message["content"][index]["input"] = json.loads(text or "{}")
+    return message
+
+
+def _join_completions(chunks: list[Any]) -> Any:
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    calls: list[Any] = []
+    details: dict[Any, Any] = {}
+    ending: dict[str, Any] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            ending |= {"finish_reason": choice["finish_reason"]} if choice["finish_reason"] else {}
+            _append(message, delta, "content", "reasoning", "reasoning_content", "refusal")
+            for detail in delta.get("reasoning_details") or ():
+                first = details.setdefault((detail["type"], detail["index"]), detail)
+                if first is not detail:
+                    first |= {key: value for key, value in detail.items() if key not in ("text", "summary")}
+                    _append(first, detail, "text", "summary")
+            for piece in delta.get("tool_calls") or ():
+                known = next((call for call in calls if call["id"] == piece.get("id")), None)
+                if known is None and piece.get("id"):
+                    calls.append({key: value for key, value in piece.items() if key != "index"})
+                else:
+                    _append((known or calls[piece.get("index", -1)])["function"], piece["function"], "arguments")
+    message |= {"tool_calls": calls} if calls else {}
+    message |= {"reasoning_details": [*details.values()]} if details else {}
+    return {**chunks[-1], "object": "chat.completion", "choices": [{"index": 0, "message": message, **ending}]}
+
+
+def _append(target: dict[str, Any], delta: Any, *names: str) -> None:
+    for name in names:
+        if delta.get(name):
+            target[name] = (target.get(name) or "") + delta[name]
+
+
+def _join_contents(chunks: list[Any]) -> Any:
+    last = chunks[-1]
+    if "candidates" not in last:
+        return last
+    parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"].get("parts", ())]
+    return {**last, "candidates": [{**last["candidates"][0], "content": {"role": "model", "parts": parts}}]}
+
+
+_JOINS: Mapping[Provider, Callable[[list[Any]], Any]] = {
+    "anthropic": _join_messages,
+    "openai": lambda events: events[-1]["response"],
+    "google": _join_contents,
+    "openai-compatible": _join_completions,
+}

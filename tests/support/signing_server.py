@@ -14,9 +14,10 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, assert_never
 
 from tests.support.hosts import Host
@@ -249,8 +250,20 @@ class Signer:
         ][: self.random.randint(0, 3)]
 
 
+EVENT_STREAM: Mapping[str, str] = MappingProxyType({"content-type": "text/event-stream; charset=utf-8"})
+
+
+def _head(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", *(f"{name}: {text}" for name, text in headers.items())]
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+
 class CutByScript(ConnectionError):
     """We hung up, not the client."""
+
+
+class ClientLeft(ConnectionError):
+    """The client hung up, not we."""
 
 
 class HttpWire:
@@ -308,11 +321,26 @@ class HttpWire:
             while await self._fill():
                 pass
 
-    async def json(self, status: int, value: Json, headers: dict[str, str] | None = None) -> None:
-        body = json.dumps(value).encode()
-        extra = "".join(f"{name}: {text}\r\n" for name, text in (headers or {}).items())
-        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{extra}content-length: {len(body)}\r\n\r\n"
-        await self.put(head.encode() + body)
+    async def answer(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Answer while looking for the moment in which the client closes. Raises ClientLeft then."""
+        stream, closed = asyncio.create_task(answering), asyncio.create_task(self.closed())
+        try:
+            await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
+            # A write can fail before the end of the client's side is read.
+            broken = stream.exception() if stream.done() else None
+            if not stream.done() or (isinstance(broken, ConnectionError) and not isinstance(broken, CutByScript)):
+                raise ClientLeft("the client has closed")
+            await stream
+        finally:
+            for task in (stream, closed):
+                task.cancel()
+            await asyncio.gather(stream, closed, return_exceptions=True)
+
+    async def json(self, status: int, value: Json, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        await self.whole(status, {"content-type": "application/json", **headers}, json.dumps(value).encode())
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        await self.put(_head(status, {**headers, "content-length": str(len(body))}) + body)
 
     async def put(self, data: bytes) -> None:
         """As they are. Raises CutByScript where `cut_behind` says that the connection breaks."""
@@ -327,9 +355,11 @@ class HttpWire:
         """The connection breaks behind so many more bytes."""
         self._room = size
 
-    async def begin_stream(self) -> None:
-        kind = b"content-type: text/event-stream; charset=utf-8"
-        await self.put(b"HTTP/1.1 200 OK\r\n%b\r\ntransfer-encoding: chunked\r\n\r\n" % kind)
+    async def begin_stream(self, headers: Mapping[str, str] = EVENT_STREAM) -> None:
+        await self.put(_head(200, {**headers, "transfer-encoding": "chunked"}))
+
+    async def chunk(self, piece: bytes) -> None:
+        await self.put(b"%x\r\n%b\r\n" % (len(piece), piece))
 
     async def event(self, event: Event, pace: float) -> None:
         await self.pieces(event.encode())
@@ -341,7 +371,7 @@ class HttpWire:
         cuts = sorted(self._cuts.randrange(len(written)) for _ in range(2))
         for start, end in zip([0, *cuts], [*cuts, len(written)], strict=True):
             if piece := written[start:end]:
-                await self.put(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self.chunk(piece)
 
     async def end_stream(self) -> None:
         await self.put(b"0\r\n\r\n")
@@ -474,20 +504,12 @@ class SigningServer(Watched, Host):
         return None
 
     async def _watched(self, wire: HttpWire, seen: Seen, answering: Coroutine[Any, Any, None]) -> None:
-        """Answers while looking for the moment in which the client closes."""
-        stream = asyncio.create_task(answering)
-        closed = asyncio.create_task(wire.closed())
         try:
-            await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not stream.done() or _client_left(stream):
-                seen.closed_at = time.monotonic()
-                self.changed()
-                raise ConnectionResetError("the client has closed")
-            await stream
-        finally:
-            for task in (stream, closed):
-                task.cancel()
-            await asyncio.gather(stream, closed, return_exceptions=True)
+            await wire.answer(answering)
+        except ClientLeft:
+            seen.closed_at = time.monotonic()
+            self.changed()
+            raise
 
     async def _bare(self, wire: HttpWire, script: Bare) -> None:
         for piece in script.pieces():
@@ -546,12 +568,6 @@ class SigningServer(Watched, Host):
             }),
             Event("message_stop", {"type": "message_stop"}),
         ]  # fmt: skip
-
-
-def _client_left(stream: asyncio.Task[None]) -> bool:
-    """A write can fail before the end of the client's side is read."""
-    broken = stream.exception()
-    return isinstance(broken, ConnectionError) and not isinstance(broken, CutByScript)
 
 
 def _wants_summaries(body: Json) -> bool:

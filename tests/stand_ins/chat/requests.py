@@ -1,33 +1,50 @@
-"""The kinds of simulated servers, each with its own options, answers and errors. The model ID selects the kind."""
+"""The kinds of compatible servers, and what a Chat Completions request to one of them may contain."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, assert_never, get_args
 
 from pydantic import Field
 
-from tests.stand_ins.dialect import parse_object
-from tests.stand_ins.rejections import ErrorTable, OpenShape, RequestRejected, read_shape, reject, reject_like_openai
-from tests.stand_ins.tables import read_table
+from tests.stand_ins.rejections import (
+    ErrorTable,
+    NonEmptyString,
+    OpenShape,
+    RequestRejected,
+    check_image_url,
+    check_supported_value,
+    read_openai_shape,
+    read_table,
+    reject,
+    reject_invalid,
+    reject_missing,
+)
 from thinklsp.offline.scenario import TableRow
+from thinklsp.offline.script import ConversationState, DialoguePart, read_conversation_state
 
 ErrorEnvelope = Literal["openai", "ollama", "llama.cpp", "vllm", "openrouter"]
+ChatMessage = Mapping[str, Any]
 _INVALID = "invalid_request_error"
 CHAT_ERRORS = ErrorTable("openai-compatible", sends_529=True)
 _VLLM_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 429: "RateLimitError"}
 Knob = Literal["reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking", "think"]
 _OPENAI_ROLES = ("system", "assistant", "user", "tool", "developer")
-Placement = Literal["field", "content", "both", "nowhere"]
 # The keys that a strict gateway accepts. Its API version is older than `max_completion_tokens`.
 _STRICT_KEYS = frozenset(
-    {"model", "messages", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "n"}
-    | {"parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "stream"}
-    | {"stream_options", "temperature", "tool_choice", "tools", "top_p", "user"}
+    {"model", "messages", "max_tokens", "reasoning_effort", "stream", "stream_options", "tools", "parallel_tool_calls"}
 )
-# Maps llama.cpp's values for `reasoning_format` to the part of the message that contains the reasoning.
-_FORMATS: Mapping[str, Placement] = {"auto": "field", "deepseek": "field", "none": "content", "deepseek-legacy": "both"}
+# The message keys that it accepts for each role.
+_STRICT_MESSAGE_KEYS: Mapping[str, frozenset[str]] = {
+    "system": frozenset({"role", "content"}),
+    "developer": frozenset({"role", "content"}),
+    "user": frozenset({"role", "content"}),
+    "assistant": frozenset({"role", "content", "refusal", "tool_calls"}),
+    "tool": frozenset({"role", "content", "tool_call_id"}),
+}
+_PART_TYPES: Mapping[str, tuple[str, ...]] = {"user": ("image_url", "text"), "assistant": ("refusal", "text")}
 
 
 def check_keys(value: Iterable[str], allowed_keys: Container[str], place: str) -> None:
@@ -130,7 +147,7 @@ class _Function(OpenShape):
 
 
 class _Tool(OpenShape):
-    type: Any = None
+    type: Literal["function"]
     function: _Function
 
 
@@ -143,19 +160,19 @@ class _Thinking(OpenShape):
 
 
 class _Template(OpenShape):
-    enable_thinking: Any = None
-    thinking: Any = None
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
 
 
 class _Reasoning(OpenShape):
     effort: str | None = None
-    max_tokens: Any = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
     enabled: bool | None = None
     exclude: bool | None = None
 
 
 class _Request(OpenShape):
-    """The request keys that the simulated servers read, including each server's own keys for thinking."""
+    """The request keys that the servers read, including each server's own keys for thinking."""
 
     reasoning_effort: str | None = None
     reasoning: _Reasoning | None = None
@@ -164,36 +181,22 @@ class _Request(OpenShape):
     enable_thinking: bool | None = None
     think: bool | None = None
 
-    stream: bool | None = None
+    stream: Literal[True]
     stream_options: _StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
-    presence_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
     tools: Annotated[list[_Tool], Field(min_length=1)] | None = None
-    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """The options in a request. `placement` specifies which part of the message contains the thinking, if any."""
+    """The options in a request. If `hides_reasoning` is true, the client asked for none of the thinking."""
 
     thinks: bool
-    placement: Placement
-    stream: bool
+    hides_reasoning: bool
     include_usage: bool
     max_tokens: int | None
     tools: frozenset[str]
-
-
-def parse_body(raw: bytes) -> Mapping[str, Any]:
-    problem = "We could not parse the JSON body of your request: "
-    body = parse_object(raw, problem, f"{problem}it is not a JSON object")
-    if not isinstance(body.get("model"), str) or not body["model"]:
-        reject("you must provide a model parameter", "model")
-    return body
 
 
 def check_options(body: Mapping[str, Any], flavour: Flavour) -> ChatOptions:
@@ -201,59 +204,19 @@ def check_options(body: Mapping[str, Any], flavour: Flavour) -> ChatOptions:
         check_keys(body, _STRICT_KEYS, "")
     ignored = frozenset(get_args(Knob)) - flavour.knobs
     fields = {key: value for key, value in body.items() if key not in ignored}
-    request = read_shape(_Request, fields, (), reject_like_openai)
+    request = read_openai_shape(_Request, fields, ())
     if request.max_tokens is not None and request.max_completion_tokens is not None:
         reject("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
-    tools = _read_tools(request, body, flavour)
-    _check_choice(body, tools)
+    if flavour.closed:
+        for number, tool in enumerate(body.get("tools") or ()):
+            check_keys({**tool, **tool["function"]}, _Tool.model_fields | _Function.model_fields, f"tools[{number}]")
     return ChatOptions(
         _should_think(request, flavour, body["model"]),
-        _read_placement(request, body, flavour),
-        bool(request.stream),
-        _include_usage(request, body, flavour),
+        flavour.details and request.reasoning is not None and bool(request.reasoning.exclude),
+        flavour.details or (request.stream_options is not None and bool(request.stream_options.include_usage)),
         request.max_tokens or request.max_completion_tokens,
-        tools,
+        frozenset(tool.function.name for tool in request.tools or ()),
     )
-
-
-def _include_usage(request: _Request, body: Mapping[str, Any], flavour: Flavour) -> bool:
-    options = request.stream_options
-    if options is None:
-        return flavour.details
-    if not request.stream:
-        reject("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
-    if flavour.closed:
-        check_keys(body["stream_options"], _StreamOptions.model_fields, "stream_options")
-    return bool(options.include_usage) or flavour.details
-
-
-def _read_tools(request: _Request, body: Mapping[str, Any], flavour: Flavour) -> frozenset[str]:
-    for number, tool in enumerate(request.tools or ()):
-        place, value = f"tools[{number}]", body["tools"][number]
-        if tool.type != "function":
-            reject(f"Invalid value for '{place}.type': expected 'function'.", f"{place}.type", "invalid_value")
-        if flavour.closed:
-            check_keys({**value, **value["function"]}, _Tool.model_fields | _Function.model_fields, place)
-    return frozenset(tool.function.name for tool in request.tools or ())
-
-
-def _check_choice(body: Mapping[str, Any], tools: frozenset[str]) -> None:
-    choice = body.get("tool_choice")
-    for key in ("tool_choice", "parallel_tool_calls"):
-        if body.get(key) is not None and not tools:
-            reject(f"Invalid value for '{key}': '{key}' is only allowed when 'tools' are specified.", key)
-    match choice:
-        case None | "none" | "auto" | "required":
-            return
-        case {"type": "function", "function": {"name": str(name)}}:
-            if name not in tools:
-                reject(f"Invalid value for 'tool_choice': no function named {name!r} was specified.", "tool_choice")
-        case _:
-            reject(
-                "Invalid value for 'tool_choice'. Supported values are: 'none', 'auto', 'required' and a function.",
-                "tool_choice",
-                "invalid_value",
-            )
 
 
 def _should_think(request: _Request, flavour: Flavour, model: str) -> bool:
@@ -261,9 +224,11 @@ def _should_think(request: _Request, flavour: Flavour, model: str) -> bool:
 
     The first option in the request takes precedence. By default, thinking is enabled if the server supports it.
     """
+    template = request.chat_template_kwargs or _Template()
     settings = [
         _read_thinking_type(request.thinking),
-        _read_template(request.chat_template_kwargs),
+        template.enable_thinking,
+        template.thinking,
         request.enable_thinking,
         request.think,
         _read_reasoning(request.reasoning, flavour),
@@ -284,23 +249,15 @@ def _read_thinking_type(config: _Thinking | None) -> bool | None:
     return bool(config.type == "enabled")
 
 
-def _read_template(config: _Template | None) -> bool | None:
-    settings = [] if config is None else [config.enable_thinking, config.thinking]
-    return next((setting for setting in settings if isinstance(setting, bool)), None)
-
-
 def _read_reasoning(config: _Reasoning | None, flavour: Flavour) -> bool | None:
     if config is None:
         return None
-    budget = config.max_tokens
-    if config.effort is not None and budget is not None and flavour.details:
+    if config.effort is not None and config.max_tokens is not None and flavour.details:
         reject('Only one of "reasoning.effort" and "reasoning.max_tokens" can be specified')
-    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < 0):
-        reject("reasoning.max_tokens: Invalid input: expected a number of tokens", "reasoning.max_tokens")
     by_effort = _read_effort(config.effort, "reasoning.effort", flavour)
     if config.enabled is not None:
         return config.enabled
-    return True if budget else by_effort
+    return True if config.max_tokens else by_effort
 
 
 def _read_effort(effort: str | None, place: str, flavour: Flavour) -> bool | None:
@@ -334,12 +291,164 @@ def reject_unknown_variant(place: str, value: Any, supported: tuple[str, ...]) -
     )
 
 
-def _read_placement(request: _Request, body: Mapping[str, Any], flavour: Flavour) -> Placement:
-    if flavour.details:
-        return "nowhere" if request.reasoning is not None and request.reasoning.exclude else "field"
-    if flavour.name != "llama.cpp":
-        return "field"
-    form = body.get("reasoning_format")
-    if form is not None and (not isinstance(form, str) or form not in _FORMATS):
-        reject(f"Unknown reasoning format: {form}", "reasoning_format")
-    return _FORMATS[form or "auto"]
+class _FunctionCall(OpenShape):
+    name: NonEmptyString
+    arguments: str
+
+
+class _Call(OpenShape):
+    id: NonEmptyString
+    type: Literal["function"]
+    function: _FunctionCall
+
+
+class _MessageShape(OpenShape):
+    role: Any
+    tool_calls: Annotated[list[_Call], Field(min_length=1)] | None = None
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatConversation:
+    messages: tuple[ChatMessage, ...]
+    state: ConversationState
+
+    @property
+    def system(self) -> str:
+        return "\n".join(join_text(m) for m in self.messages if m["role"] in ("system", "developer"))
+
+    def iter_assistant_messages(self) -> Iterator[tuple[int, ChatMessage]]:
+        return ((number, m) for number, m in enumerate(self.messages) if m["role"] == "assistant")
+
+
+def read_conversation(messages: Any, flavour: Flavour) -> ChatConversation:
+    """Check the messages in a request and return the conversation. Raises RequestRejected for an invalid message."""
+    if not isinstance(messages, list) or not messages:
+        reject_invalid("messages", "expected an array with at least one message")
+    for number, message in enumerate(messages):
+        _check_message(message, number, flavour)
+    _check_pairs(messages)
+    return ChatConversation(tuple(messages), read_conversation_state(_iter_parts(messages)))
+
+
+def join_text(message: ChatMessage) -> str:
+    """Return the text of a message. Images and other parts are ignored."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if part["type"] == "text")
+    return content or ""
+
+
+def list_call_ids(message: ChatMessage) -> list[str]:
+    return [str(call["id"]) for call in message.get("tool_calls") or ()]
+
+
+def _check_message(message: Any, number: int, flavour: Flavour) -> None:
+    read = read_openai_shape(_MessageShape, message, ("messages", number))
+    place, role = f"messages[{number}]", read.role
+    if role is None:
+        reject_missing(f"{place}.role")
+    if role not in flavour.roles and flavour.name == "deepseek":
+        reject_unknown_variant(f"{place}.role", role, flavour.roles)
+    check_supported_value(role, f"{place}.role", flavour.roles)
+    if flavour.closed:
+        check_keys(message, _STRICT_MESSAGE_KEYS[role], f"messages.{number}")
+    _check_calls(read.tool_calls or (), message, f"{place}.tool_calls", flavour)
+    if role == "tool" and read.tool_call_id is None:
+        reject_missing(f"{place}.tool_call_id")
+    _check_content(message, place, flavour)
+
+
+def _check_content(message: ChatMessage, place: str, flavour: Flavour) -> None:
+    content, role = message.get("content"), message["role"]
+    if isinstance(content, str):
+        return
+    if content is None:
+        if role != "assistant" or not message.get("tool_calls"):
+            if flavour.name == "ollama":
+                reject("invalid message content type: <nil>")
+            reject(f"Invalid value for 'content': expected a string, got null. ({place}.content)", f"{place}.content")
+        return
+    if not isinstance(content, list) or not content:
+        reject_invalid(f"{place}.content", "expected a string or an array with at least one object")
+    for index, part in enumerate(content):
+        _check_part(part, f"{place}.content[{index}]", _PART_TYPES.get(role, ("text",)), flavour)
+
+
+def _check_part(part: Any, place: str, supported_types: Sequence[str], flavour: Flavour) -> None:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    kind = check_supported_value(kind, f"{place}.type", supported_types)
+    payload = part.get(kind)
+    if not isinstance(payload, Mapping if kind == "image_url" else str):
+        reject_missing(f"{place}.{kind}")
+    if flavour.closed:
+        check_keys(part, ("type", kind), place)
+    if kind == "image_url":
+        check_image_url(part["image_url"].get("url"), f"{place}.image_url.url")
+
+
+def _check_calls(calls: Sequence[_Call], message: ChatMessage, place: str, flavour: Flavour) -> None:
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        if flavour.closed:
+            value = message["tool_calls"][index]
+            allowed_keys = {**_Call.model_fields, **_FunctionCall.model_fields}
+            check_keys({**value, **value["function"]}, allowed_keys, f"{place}[{index}]")
+        _check_arguments(call.function.arguments, f"{place}[{index}]", flavour)
+        if call.id in seen:
+            reject(f"Duplicate value for 'tool_call_id' of '{call.id}' in '{place}'.", place, "duplicate_value")
+        seen.add(call.id)
+
+
+def _check_arguments(arguments: str, place: str, flavour: Flavour) -> None:
+    """Check that a tool call's arguments are JSON, because chat templates parse them. Ollama requires a JSON object."""
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        if flavour.name == "ollama":
+            reject("invalid tool call arguments")
+        reject(f"Failed to parse tool call arguments as JSON: {error}", f"{place}.function.arguments")
+    if flavour.name == "ollama" and not isinstance(value, dict):
+        reject("invalid tool call arguments")
+
+
+def _check_pairs(messages: Sequence[ChatMessage]) -> None:
+    """Check that exactly one tool message follows each tool call, and that each tool message belongs to a call."""
+    open_calls: list[str] = []
+    answered: set[str] = set()
+    for number, message in enumerate(messages):
+        if message["role"] != "tool":
+            _check_answered(open_calls, answered, number)
+            open_calls, answered = list_call_ids(message), set()
+            continue
+        call_id = message["tool_call_id"]
+        if call_id not in open_calls:
+            reject(
+                "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+                "'tool_calls'.",
+                f"messages.[{number}].role",
+            )
+        if call_id in answered:
+            reject(f"Duplicate value for 'tool_call_id' of '{call_id}'.", f"messages.[{number}].tool_call_id")
+        answered.add(call_id)
+    _check_answered(open_calls, answered, len(messages))
+
+
+def _check_answered(calls: Sequence[str], answered_ids: set[str], number: int) -> None:
+    open_calls = [call_id for call_id in calls if call_id not in answered_ids]
+    if open_calls:
+        reject(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            "'tool_call_id'. The following tool_call_ids did not have response messages: " + ", ".join(open_calls),
+            f"messages.[{number}].role",
+        )
+
+
+def _iter_parts(messages: Sequence[ChatMessage]) -> Iterator[DialoguePart]:
+    for number, message in enumerate(messages):
+        role = message["role"]
+        if role not in ("system", "developer"):
+            text = join_text(message)
+            yield DialoguePart(
+                number, role == "assistant", text if role == "user" else None, text if role == "tool" else None
+            )
