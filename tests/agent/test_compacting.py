@@ -52,7 +52,6 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     Conversation,
@@ -60,8 +59,9 @@ from thinklsp.core.messages import (
     TextBlock,
     ToolResultBlock,
     UserMessage,
+    collect_sight,
+    describe_text,
 )
-from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model

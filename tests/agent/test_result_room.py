@@ -24,8 +24,14 @@ from thinklsp.agent.summary import Summary, build_summary
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
-from thinklsp.core.messages import Conversation, TextBlock, ToolResultBlock, UserMessage
-from thinklsp.core.sight import collect_sight, count_held_messages
+from thinklsp.core.messages import (
+    Conversation,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    collect_sight,
+    count_held_messages,
+)
 from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.core.usage import Usage

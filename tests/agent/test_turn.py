@@ -45,8 +45,14 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, UserMessage
-from thinklsp.core.sight import collect_sight
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    collect_sight,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session

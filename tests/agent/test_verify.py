@@ -27,8 +27,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.file_sight import describe_text
-from thinklsp.core.messages import TextBlock
+from thinklsp.core.messages import TextBlock, describe_text
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
 from thinklsp.tools.command_runs import CommandResult, NotPermitted

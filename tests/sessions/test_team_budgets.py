@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.postgres_server import PostgresServer
 from tests.support.stored_sessions import full_session
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SettingsError, TurnRefused
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.team_budgets import TeamBudgets

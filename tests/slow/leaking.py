@@ -21,7 +21,7 @@ from urllib.parse import quote
 from tests.support.forking import fork_servers
 from tests.support.in_process import as_json
 from thinklsp.core import messages
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.engine import session_access
 from thinklsp.http.transport import Transport
 from thinklsp.lsp.chats import chat

@@ -13,7 +13,7 @@ from thinklsp.acp.updates import Update, build_chunks, build_tool_call, find_too
 from thinklsp.agent.compaction_plan import is_summary_message
 from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from thinklsp.core.secrets import format_call_id
+from thinklsp.core.text_safety import format_call_id
 from thinklsp.engine.user_words import show_user_words
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.unanswered import UnansweredPrompt

@@ -17,11 +17,11 @@ from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
 from thinklsp.agent.result_cutting import MIN_RESULTS_BYTES, cut_results
 from thinklsp.agent.transcript import format_step
 from thinklsp.core.events import THINKING_ONLY
-from thinklsp.core.file_sight import FileSight
 from thinklsp.core.images import list_images
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    FileSight,
     Message,
     TextBlock,
     ToolResultBlock,

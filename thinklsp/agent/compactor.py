@@ -39,8 +39,7 @@ from thinklsp.agent.thinking_losses import count_lost_answers
 from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ProviderError, TurnRefused
 from thinklsp.core.events import CompactionStarted, ContextCompacted, Notice, RetryScheduled, TurnEvent
-from thinklsp.core.messages import Conversation, TextBlock
-from thinklsp.core.sight import collect_held_sight, count_held_messages
+from thinklsp.core.messages import Conversation, TextBlock, collect_held_sight, count_held_messages
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 

@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import assert_never
 from weakref import ref
 
-from thinklsp.core.identity_memo import IdentityMemo
 from thinklsp.core.images import estimate_image_tokens, list_images
 from thinklsp.core.messages import (
     ContentBlock,
     Conversation,
+    IdentityMemo,
     ImageBlock,
     Message,
     OpaqueBlock,

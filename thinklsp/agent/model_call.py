@@ -17,13 +17,13 @@ from typing import Protocol
 from thinklsp.agent.request_fallbacks import RequestFallbacks, explain_rejection, format_effort_notice
 from thinklsp.agent.thinking_losses import explain_missing_thinking, find_losses, find_losses_in_answer
 from thinklsp.agent.unreadable_images import replace_unreadable_images
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import DataReceived, Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.stream_events import (
     BlockDelta,
     BlockStarted,
+    MessageAccumulator,
     MessageFinished,
     StreamEvent,
     TextDelta,

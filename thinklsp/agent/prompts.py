@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from thinklsp.agent.instruction_files import remove_project_instructions
 from thinklsp.agent.skill_prompts import remove_skills
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
-from thinklsp.core.file_sight import FileSight
+from thinklsp.core.messages import FileSight
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.tools.registry import Mode
 from thinklsp.tools.runner_output import ParsedTestRun

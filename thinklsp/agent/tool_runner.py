@@ -26,8 +26,7 @@ from thinklsp.core.messages import (
     UserMessage,
     find_compaction_origin,
 )
-from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import escape_invisible
+from thinklsp.core.text_safety import escape_invisible, mask_keys
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.tools.registry import Mode, select_tools
 from thinklsp.tools.tool import AnyTool, ToolContext, call, describe, find_location

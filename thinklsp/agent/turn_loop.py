@@ -47,9 +47,9 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolUseBlock,
     UserMessage,
+    collect_sight,
     ensure_unique_call_ids,
 )
-from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.tools.tool import ToolContext, resolve_tool_names
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.environment_report import describe_environment
 from thinklsp.engine.mcp_servers import describe_own_mcp_servers

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from thinklsp.agent.budget import DaySpending, UsageLedger
 from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.loop_config import TurnConfig
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import SettingsError, ThinkLspError, TurnRefused
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
     PROVIDERS,
     ProviderConnections,

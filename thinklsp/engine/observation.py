@@ -19,7 +19,15 @@ from thinklsp.core.errors import (
     TransportFailed,
 )
 from thinklsp.core.events import RetryScheduled, ToolFinished, ToolStarted, TurnEvent, TurnFinished
-from thinklsp.core.observer import OTHER, CallOutcome, ModelLabels, Observer, ToolObserver, TurnLabels, TurnObserver
+from thinklsp.core.server_context import (
+    OTHER,
+    CallOutcome,
+    ModelLabels,
+    Observer,
+    ToolObserver,
+    TurnLabels,
+    TurnObserver,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.engine.turn_setup import ShowEvent
 from thinklsp.providers.base import ModelRequest

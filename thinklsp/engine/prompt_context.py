@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from thinklsp.core.code_fences import filter_outside_fences
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.mentions import find_mentions, write_mention
+from thinklsp.core.markdown import filter_outside_fences
+from thinklsp.core.prompt_syntax import find_mentions, write_mention
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.turn_request import Reference
 from thinklsp.workspace.uri import uri_to_path

@@ -7,7 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 from thinklsp.core.errors import AuthenticationFailed, HeaderRefused, ThinkLspError
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.engine.engine import Engine
 from thinklsp.providers.model_info import Capabilities, ModelInfo, find_contradictions

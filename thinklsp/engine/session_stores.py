@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, ClientIdentity
 from thinklsp.core.errors import SessionError, SettingsError
+from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, ClientIdentity
 from thinklsp.sessions.postgres_store import PostgresStore
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from thinklsp.core.slash_parser import Invocation, format_help
+from thinklsp.core.prompt_syntax import Invocation, format_help
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import FileStatus
 from thinklsp.engine.session_access import SessionCommands, SessionScope, format_restored, format_sessions

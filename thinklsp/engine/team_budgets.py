@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import TurnRefused
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.budget_caps import BudgetCap, CapReached
 from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.store import SessionStore

@@ -34,10 +34,8 @@ from thinklsp.core.events import (
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.file_sight import FileSight
-from thinklsp.core.messages import ImageBlock, TextBlock, UserPrompt
-from thinklsp.core.observer import TurnLabels
-from thinklsp.core.sight import collect_sight
+from thinklsp.core.messages import FileSight, ImageBlock, TextBlock, UserPrompt, collect_sight
+from thinklsp.core.server_context import TurnLabels
 from thinklsp.core.usage import Usage
 from thinklsp.engine.changed_files import describe_changed_files
 from thinklsp.engine.instructions import TurnInstructions

@@ -17,12 +17,11 @@ from thinklsp.agent.prompts import (
     format_readable_folders,
 )
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
-from thinklsp.core.comment_note import remove_comment_note
 from thinklsp.core.errors import PathRefused, ToolFailed, TurnRefused
-from thinklsp.core.file_sight import describe_text
 from thinklsp.core.images import describe_image, find_image_type
 from thinklsp.core.lines import split_lines
-from thinklsp.core.messages import ImageBlock
+from thinklsp.core.messages import ImageBlock, describe_text
+from thinklsp.core.prompt_syntax import remove_comment_note
 from thinklsp.core.text_safety import can_restore, escape_invisible, format_path
 from thinklsp.settings.user_file import ActionSection
 from thinklsp.tools.git import find_changes

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from thinklsp.core.choices import read_log_level
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import SettingsError, ThinkLspError
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.http.read_batching import load_libraries
 from thinklsp.http.routes import load_default_trust
 from thinklsp.http.transport import Transport

@@ -11,7 +11,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from thinklsp import __version__
-from thinklsp.core.client_identity import LOCAL_IDENTITY
+from thinklsp.core.server_context import LOCAL_IDENTITY
 from thinklsp.jsonrpc import error_responses
 from thinklsp.jsonrpc.envelope import is_id
 from thinklsp.jsonrpc.error_responses import InvalidParams

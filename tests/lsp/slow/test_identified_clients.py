@@ -18,7 +18,7 @@ from websockets.datastructures import Headers
 from tests.support.client.wires import HandshakeRefused, WebSocketWire
 from tests.support.identity_provider import IdentityProvider, providing
 from tests.support.watching import HANG_SECONDS, seen
-from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
+from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
 from thinklsp.identity.failure_limit import MAX_FAILURES
 from thinklsp.identity.jwt_verifier import OidcVerifier
 from thinklsp.identity.tokens import LEEWAY_SECONDS

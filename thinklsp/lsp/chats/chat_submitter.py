@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from functools import partial
 
-from thinklsp.core.slash_parser import ParsedPrompt, format_help, parse_slash_commands
+from thinklsp.core.prompt_syntax import ParsedPrompt, format_help, parse_slash_commands
 from thinklsp.engine import ChatRequest, Engine
 from thinklsp.engine.results import Result, build_plain_result
 from thinklsp.engine.workspace_sessions import WorkspaceSessions

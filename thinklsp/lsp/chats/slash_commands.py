@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.slash_parser import Invocation
+from thinklsp.core.prompt_syntax import Invocation
 from thinklsp.engine import CompactRequest
 from thinklsp.engine.slash_answers import SlashAnswers, format_undo
 from thinklsp.lsp.editor.snapshots import Snapshots

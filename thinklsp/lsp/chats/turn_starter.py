@@ -10,11 +10,10 @@ from lsprotocol.types import Range
 
 from thinklsp.agent.prompts import ACTIONS, CHAT_ACTIONS
 from thinklsp.core.check_results import EditorDiagnostic
-from thinklsp.core.comment_note import remove_comment_note
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.images import decode_image
 from thinklsp.core.messages import ImageBlock
-from thinklsp.core.slash_parser import split_skills
+from thinklsp.core.prompt_syntax import remove_comment_note, split_skills
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine import ActionRequest, ChatRequest, Reference
 from thinklsp.engine.merge_plan import Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
+from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
 from thinklsp.sessions.state_folder import USERS_FOLDER, resolve_state_folder
 from thinklsp.settings.private_paths import find_config_path
 

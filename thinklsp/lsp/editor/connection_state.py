@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from lsprotocol.types import Range
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import LOCAL_IDENTITY, NO_OBSERVER, ClientIdentity, Observer
 from thinklsp.lsp.documents.open_documents import Documents, TrackedDiagnostic
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.file_keys import FileKeys

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from thinklsp.core.code_fences import wrap_in_fence
 from thinklsp.core.edits import FileEdit, split_comparable_lines
 from thinklsp.core.lines import find_changed_blocks
+from thinklsp.core.markdown import wrap_in_fence
 from thinklsp.core.text_safety import escape_invisible
 
 _INTRODUCTION = (

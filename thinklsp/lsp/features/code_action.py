@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from lsprotocol.types import Diagnostic, Range
 
-from thinklsp.core.comment_note import add_comment_note
+from thinklsp.core.prompt_syntax import add_comment_note
 from thinklsp.core.text_safety import count_invisible, to_one_line
 from thinklsp.lsp.documents.code_locations import (
     CommentTrigger,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.writer import MessageWriter
 from thinklsp.lsp import engine_loading

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thinklsp.core.observer import NO_OBSERVER, LoginRejection, Observer
+from thinklsp.core.server_context import NO_OBSERVER, LoginRejection, Observer
 from thinklsp.jsonrpc import envelope, error_responses
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.server_process import SHUTDOWN_SECONDS
