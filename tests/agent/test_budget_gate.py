@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.scripted_model import ORIGIN, SCRIPTED
-from thinklsp.agent.budget import BudgetLimits, DaySpending, TurnBudgets
-from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.budget import BudgetLimits, ContextMeter, DaySpending, TurnBudgets
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     AssistantMessage,

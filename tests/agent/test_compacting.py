@@ -26,12 +26,10 @@ from tests.support.scripted_model import (
     thinking,
     tool,
 )
-from thinklsp.agent.budget import BudgetLimits, UsageLedger
-from thinklsp.agent.compaction_plan import is_summary_message
-from thinklsp.agent.compactor import compact_now
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig, UsageLedger
+from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import CallEvent
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import (
     AuthenticationFailed,

@@ -17,25 +17,20 @@ from hypothesis import strategies as st
 
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
 from tests.support.sizes import examples
-from thinklsp.agent.compaction_plan import (
-    CompactionPlan,
-    TokenLimits,
-    binds_thinking,
-    is_summary_message,
-    plan_compaction,
-    split_turns,
-)
-from thinklsp.agent.context_meter import ContextMeter, measure_messages
+from thinklsp.agent.budget import ContextMeter, measure_messages
+from thinklsp.agent.compaction import CompactionPlan, TokenLimits, binds_thinking, plan_compaction
 from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt, extract_user_text
 from thinklsp.agent.summary import (
     Summary,
     build_summary,
+    format_transcript,
+    is_summary_message,
     parse_model_summary,
     parse_summary,
     render_summary,
+    split_turns,
     truncate_summary,
 )
-from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     AssistantMessage,

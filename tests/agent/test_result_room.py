@@ -15,13 +15,10 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.support.scripted_model import SCRIPTED, Answer, check_sendable, metered, says, tool
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.call_rounds import REPEATED_CALLS, CallRounds
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.agent.summary import Summary, build_summary
-from thinklsp.agent.turn_loop import TurnLoop
+from thinklsp.agent.turn_loop import REPEATED_CALLS, CallRounds, TurnLoop
 from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import (

@@ -27,8 +27,7 @@ from tests.support.scripted_model import (
     tool,
 )
 from tests.support.sizes import examples
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import BudgetLimits, TurnConfig
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from thinklsp.acp.updates import Update, build_chunks, build_tool_call, find_tool_kind
-from thinklsp.agent.compaction_plan import is_summary_message
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from thinklsp.core.text_safety import format_call_id

@@ -6,20 +6,16 @@ edits to the overlay.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
-from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller
-from thinklsp.agent.call_rounds import REPEATED_CALLS, CallRounds
-from thinklsp.agent.compaction_plan import CompactionCause
-from thinklsp.agent.compactor import CompactionAttempt, compact_automatically
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller, TurnConfig
+from thinklsp.agent.compaction import CompactionAttempt, CompactionCause, compact_automatically
 from thinklsp.agent.model_call import CallFinished
 from thinklsp.agent.prompts import NUDGE
-from thinklsp.agent.result_images import ResultImages
-from thinklsp.agent.result_limits import fit_results
-from thinklsp.agent.summary_request import reduce_thinking
-from thinklsp.agent.tool_runner import run_tool_calls
+from thinklsp.agent.summary import reduce_thinking
+from thinklsp.agent.tool_runner import ResultImages, fit_results, run_tool_calls
 from thinklsp.agent.verify import EditVerification, TestRunTracker
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.errors import ContextWindowExceeded
@@ -52,6 +48,43 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.tools.tool import ToolContext, resolve_tool_names
+
+REPEATED_CALLS = (
+    "The turn ended: after a compaction, the model only repeated its earlier tool calls, because their results do not "
+    "fit into the context window together. Ask for less at once, or use a model with a larger context window."
+)
+
+
+class CallRounds:
+    """The tool calls of a turn, by round. A compaction ends a round.
+
+    A round gains nothing if it only repeats calls of earlier rounds.
+    """
+
+    def __init__(self) -> None:
+        self._current: set[tuple[str, str]] = set()
+        self._last: set[tuple[str, str]] = set()
+        self._earlier: set[tuple[str, str]] = set()
+        self._was_repeated = False
+
+    def add_calls(self, calls: Iterable[ToolUseBlock]) -> None:
+        self._current |= {(call.name, json.dumps(call.input, sort_keys=True, default=str)) for call in calls}
+
+    def is_stuck(self) -> bool:
+        """Return True if this round only repeated the last one, or if this and the last one only repeated others.
+
+        A single round that repeats a part of the earlier calls is normal, because a compaction removes their results.
+        """
+        return self._is_repeated() and (self._current == self._last or self._was_repeated)
+
+    def end_round(self) -> None:
+        self._was_repeated = self._is_repeated()
+        self._earlier |= self._current
+        self._last, self._current = self._current, set()
+
+    def _is_repeated(self) -> bool:
+        return bool(self._current) and self._current <= self._earlier
+
 
 # An answer counts as truncated at this share of a limit, because servers stop slightly early and add tokens of their
 # own.

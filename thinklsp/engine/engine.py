@@ -12,9 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from thinklsp.agent.budget import DaySpending, UsageLedger
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import ContextMeter, DaySpending, TurnConfig, UsageLedger
 from thinklsp.core.errors import SettingsError, ThinkLspError, TurnRefused
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (

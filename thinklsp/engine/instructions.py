@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 
-from thinklsp.agent.instruction_files import (
+from thinklsp.agent.prompts import (
     INSTRUCTION_FILE_NAMES,
     InstructionFile,
     compute_digest,

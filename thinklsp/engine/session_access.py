@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from thinklsp.agent.compaction_plan import adapt_to_new_history
+from thinklsp.agent.compaction import adapt_to_new_history
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.core.usage import serialize_usage

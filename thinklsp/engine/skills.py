@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thinklsp.agent.skill_prompts import build_skill_list, find_sent_list, format_chosen_skill
+from thinklsp.agent.prompts import build_skill_list, find_sent_list, format_chosen_skill
 from thinklsp.core.errors import PathRefused, TurnRefused
 from thinklsp.core.messages import Conversation
 from thinklsp.core.text_safety import format_path

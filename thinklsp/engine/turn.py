@@ -11,14 +11,10 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
-from thinklsp.agent.budget import Emit, MeteredCaller, UsageLedger
-from thinklsp.agent.compactor import compact_now
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.instruction_files import build_instructions, find_sent_digests
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
+from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import Excerpt
-from thinklsp.agent.skill_prompts import find_sent_list
+from thinklsp.agent.prompts import Excerpt, build_instructions, find_sent_digests, find_sent_list
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, ThinkLspError

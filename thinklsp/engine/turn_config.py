@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, TurnConfig
 from thinklsp.agent.prompts import SYSTEM_PROMPT
 from thinklsp.core.usage import Usage
 from thinklsp.engine.turn_request import ActionRequest, TurnRequest

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from thinklsp.agent.budget import AskBudget
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import AskBudget, TurnConfig
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.prompts import Excerpt
 from thinklsp.core.choices import Review, ThinkingDisplay

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from thinklsp.agent.compaction_plan import extract_prompt, is_summary_message
 from thinklsp.agent.prompts import extract_user_text, list_excerpts
+from thinklsp.agent.summary import extract_prompt, is_summary_message
 from thinklsp.core.messages import ImageBlock, Message, TextBlock, ToolResultBlock, UserBlock, UserMessage
 from thinklsp.core.usage import Usage, serialize_usage
 from thinklsp.sessions.session import Session
