@@ -13,7 +13,7 @@ from thinklsp.core.errors import SessionError, SettingsError
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS, parse_slash_commands
 from thinklsp.engine import Engine
 from thinklsp.engine.results import FileStatus
-from thinklsp.engine.slash_answers import SlashAnswers, format_undo
+from thinklsp.engine.session_commands import SlashAnswers, format_undo
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 

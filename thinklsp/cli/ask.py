@@ -37,7 +37,7 @@ from thinklsp.core.events import TurnFinished
 from thinklsp.core.prompt_syntax import split_skills
 from thinklsp.engine import ChatRequest, Choices, Engine, FrontEnd, Reference, Turn
 from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts, build_turn_result, count_unsent_hunks
-from thinklsp.engine.session_access import SessionCommands, SessionScope
+from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.workspace.overlay import FileOutcome, apply_to_disk

@@ -26,10 +26,9 @@ from thinklsp.engine.connections import (
 )
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.mcp_servers import McpServers
-from thinklsp.engine.prompt_images import check_images, read_images
 from thinklsp.engine.session_claims import SessionClaims
-from thinklsp.engine.team_budgets import TeamBudgets
-from thinklsp.engine.turn import Turn
+from thinklsp.engine.session_stores import TeamBudgets
+from thinklsp.engine.turn import Turn, TurnSetup
 from thinklsp.engine.turn_config import (
     Choices,
     LastSentSettings,
@@ -40,8 +39,7 @@ from thinklsp.engine.turn_config import (
     list_overrides,
     list_unsupported_settings,
 )
-from thinklsp.engine.turn_request import TurnRequest, read_excerpts
-from thinklsp.engine.turn_setup import TurnSetup
+from thinklsp.engine.turn_request import TurnRequest, check_images, read_excerpts, read_images
 from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sandbox_runner
 from thinklsp.engine.user_config import UserConfig, locate_permissions
 from thinklsp.http.transport import Transport

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from thinklsp.engine import Engine
+from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.engine.slash_answers import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.lsp.chats.chat import ChatDocuments

@@ -17,8 +17,8 @@ from thinklsp.core.prompt_syntax import remove_comment_note, split_skills
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine import ActionRequest, ChatRequest, Reference
 from thinklsp.engine.merge_plan import Scope
-from thinklsp.engine.prompt_context import format_mention
 from thinklsp.engine.results import Result
+from thinklsp.engine.turn_request import format_mention
 from thinklsp.jsonrpc.error_responses import InvalidParams
 from thinklsp.lsp.chats.chat import ChatDocuments
 from thinklsp.lsp.chats.chat_documents import ChatAnswer
