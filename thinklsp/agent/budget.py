@@ -38,7 +38,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import ModelInfo, Price
+from thinklsp.providers.model_info import ModelInfo
 from thinklsp.tools.registry import READ_SKILL, TOOLS, Mode, build_tool_specs
 from thinklsp.tools.tool import AnyTool
 
@@ -330,17 +330,20 @@ class MeteredCaller:
         self.meter = meter
         self._caller = caller
         self._admit_call = admit_call
-        self._budgets = TurnBudgets(limits, usage.spending, ask)
+        self._ask = ask
+        # The user is asked about each budget separately, so an answer applies to only one budget.
+        self._tokens = _Budget(limits.tokens, "This turn has used", "its budget", "{:,}", " tokens")
+        self._usd = _Budget(limits.usd, "This turn has cost", "its budget", "${:.2f}")
+        self._usd_per_day = _Budget(limits.usd_per_day, "Today's turns have cost", "the daily budget", "${:.2f}")
 
     async def call(self, request: ModelRequest, emit: Emit) -> CallFinished:
         """Call the model. Raises ProviderError if the call fails, and BudgetStopped if the user rejects the call."""
         # The meter estimates only the input, because the output's length is not known before the call.
-        next_usage = self.meter.estimate_next_usage(request)
-        if not await self._budgets.allow_call(self.usage.total, next_usage, request.model.price):
-            raise BudgetStopped("The budget was reached, and you did not allow the next model call.")
+        next_usage, price = self.meter.estimate_next_usage(request), request.model.price
+        cost = 0.0 if price is None else price.compute_cost(next_usage) or 0.0
+        await self._check_budgets(next_usage.input_tokens or 0, cost)
         if self._admit_call is not None:
-            price = request.model.price
-            await self._admit_call(0.0 if price is None else price.compute_cost(next_usage) or 0.0)
+            await self._admit_call(cost)
         finished: CallFinished | None = None
         try:
             async with aclosing(self._caller.stream(request)) as events:
@@ -359,33 +362,18 @@ class MeteredCaller:
             raise AssertionError("a model call ends with CallFinished or an error")
         return finished
 
-
-class TurnBudgets:
-    """The budgets of a turn.
-
-    thinklsp asks the user about each budget separately, so an answer applies to only one budget.
-    """
-
-    def __init__(self, limits: BudgetLimits, spending: DaySpending, ask: AskBudget) -> None:
-        self._tokens = _Budget(limits.tokens, "This turn has used", "its budget", "{:,}", " tokens")
-        self._usd = _Budget(limits.usd, "This turn has cost", "its budget", "${:.2f}")
-        self._usd_per_day = _Budget(limits.usd_per_day, "Today's turns have cost", "the daily budget", "${:.2f}")
-        self._spending = spending
-        self._ask = ask
-
-    async def allow_call(self, used: Usage, next_call: Usage, price: Price | None) -> bool:
-        """Return True if the next model call is allowed.
-
-        `used` is the turn's usage so far. `next_call` is the estimated input of the next call.
-        """
-        tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
-        usd = 0.0 if price is None else price.compute_cost(next_call) or 0.0
-        return (
-            await self._tokens.allow(tokens, next_call.input_tokens or 0, self._ask)
+    async def _check_budgets(self, tokens: int, usd: float) -> None:
+        """Ask the user about each budget that a call with so many input tokens and this cost would exceed."""
+        used = self.usage.total
+        used_tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
+        is_allowed = (
+            await self._tokens.allow(used_tokens, tokens, self._ask)
             and await self._usd.allow(used.cost_usd or 0.0, usd, self._ask)
             # All turns of a day share this budget, but the user's answer applies only to the current turn.
-            and await self._usd_per_day.allow(self._spending.usd, usd, self._ask)
+            and await self._usd_per_day.allow(self.usage.spending.usd, usd, self._ask)
         )
+        if not is_allowed:
+            raise BudgetStopped("The budget was reached, and you did not allow the next model call.")
 
 
 class _Budget:

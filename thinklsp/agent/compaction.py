@@ -498,7 +498,7 @@ class CompactionAttempt:
             unseen=conversation[count_held_messages(conversation) :],
         )
         if plan.latest_step:
-            summary = replace(summary, latest_step=format_transcript(plan.latest_step, size // 4))
+            summary = summary.model_copy(update={"latest_step": format_transcript(plan.latest_step, size // 4)})
         sight = collect_held_sight(conversation, len(plan.earlier))
         return plan.build_conversation(render_summary(truncate_summary(summary, size)), sight.files)
 

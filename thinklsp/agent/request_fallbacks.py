@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never, get_args
+from typing import Any, assert_never, get_args
 
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
-from thinklsp.core.events import Fallback, Notice
+from thinklsp.core.events import Fallback, FallbackKind, Notice
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
@@ -167,35 +167,41 @@ DROP_NOTICE = (
     "Messages before the model's earlier thinking have changed, so the provider ignores the thinking that no longer "
     "matches. The conversation continues."
 )
-_REJECTED_FORM_NAMES: Mapping[ThinkingForm, str] = {
-    "unset": "default thinking",
-    "off": "disabled thinking",
-    "between_tools": "thinking between tool calls only",
-    "adaptive": "adaptive thinking",
-    "manual": "a thinking budget",
-}
-_FORM_NAMES: Mapping[ThinkingForm, str] = {
-    "unset": "its default thinking",
-    "off": "thinking off",
-    "between_tools": "thinking between tools",
-    "adaptive": "adaptive thinking",
-    "manual": "a thinking budget",
-}
-_REPLACEMENT_PHRASES: Mapping[ThinkingForm, str] = {
-    "unset": "uses its default thinking",
-    "off": "answers without thinking",
-    "between_tools": "thinks between tool calls only",
-    "adaptive": "uses adaptive thinking",
-    "manual": "uses a thinking budget",
+# For each form of thinking: its name if a model rejects it, its name beside an effort, and what a model does with it.
+_FORM_WORDS: Mapping[ThinkingForm, tuple[str, str, str]] = {
+    "unset": ("default thinking", "its default thinking", "uses its default thinking"),
+    "off": ("disabled thinking", "thinking off", "answers without thinking"),
+    "between_tools": (
+        "thinking between tool calls only",
+        "thinking between tools",
+        "thinks between tool calls only",
+    ),
+    "adaptive": ("adaptive thinking", "adaptive thinking", "uses adaptive thinking"),
+    "manual": ("a thinking budget", "a thinking budget", "uses a thinking budget"),
 }
 NEVER_NOTICE = "The provider does not accept earlier thinking, so thinklsp no longer sends it."
 STRIP_NOTICE = "The provider rejected the model's earlier thinking; the conversation continues without it."
 
-
 _REJECTED_OUTPUT = "Your last answer was discarded and is not part of this conversation."
-
-
 _FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
+# For each refusal of a part of requests: the fallback, its change to a request, and the notice for the user.
+_REFUSED_PARTS: Mapping[type[ProviderError], tuple[FallbackKind, Mapping[str, Any], str]] = {
+    CompactionRefused: (
+        "compaction",
+        {"compact_at": None},
+        "The provider does not compact conversations with {}; thinklsp compacts them instead.",
+    ),
+    CacheHintRefused: (
+        "cache",
+        {"cache_hints": False},
+        "The provider rejected prompt cache hints for {}; they are no longer sent.",
+    ),
+    ThinkingCountsRefused: (
+        "counts",
+        {"thinking_counts": False},
+        "The provider cannot count tokens while {} thinks; the counts are shown afterwards.",
+    ),
+}
 
 
 class RequestFallbacks:
@@ -212,10 +218,7 @@ class RequestFallbacks:
         self._tried_forms: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
         # Pairs of a model id and a rejected effort, in the form `FORM:LEVEL`.
         self._rejected_efforts: set[tuple[str, str]] = set()
-        self._without_thinking: set[str] = set()
-        self._without_compaction: set[str] = set()
-        self._without_cache_hints: set[str] = set()
-        self._without_counts: set[str] = set()
+        self._limited_models: set[tuple[str, FallbackKind]] = set()
         self._reported_losses: deque[Fallback] = deque(maxlen=4 * _MAX_CONVERSATIONS)
 
     def learn(self, fallback: Fallback) -> None:
@@ -225,14 +228,8 @@ class RequestFallbacks:
                     self._replacement_forms[fallback.model, fallback.rejected_value] = _FORMS[fallback.replacement]
             case "effort":
                 self._rejected_efforts.add((fallback.model, fallback.rejected_value))
-            case "never":
-                self._without_thinking.add(fallback.model)
-            case "compaction":
-                self._without_compaction.add(fallback.model)
-            case "cache":
-                self._without_cache_hints.add(fallback.model)
-            case "counts":
-                self._without_counts.add(fallback.model)
+            case "never" | "compaction" | "cache" | "counts":
+                self._limited_models.add((fallback.model, fallback.kind))
             case "told":
                 if fallback not in self._reported_losses:
                     self._reported_losses.append(fallback)
@@ -245,13 +242,10 @@ class RequestFallbacks:
     def adjust_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request with all known fallbacks applied."""
         request = replace(request, thinking=self.adjust_thinking(request.model, request.thinking))
-        if request.model.id in self._without_compaction:
-            request = replace(request, compact_at=None)
-        if request.model.id in self._without_cache_hints:
-            request = replace(request, cache_hints=False)
-        if request.model.id in self._without_counts:
-            request = replace(request, thinking_counts=False)
-        if request.model.id in self._without_thinking:
+        for kind, changes, _ in _REFUSED_PARTS.values():
+            if (request.model.id, kind) in self._limited_models:
+                request = replace(request, **changes)
+        if (request.model.id, "never") in self._limited_models:
             return _strip_request(request)
         for fallback in self._conversation_fallbacks:
             if request.conversation[: len(fallback.conversation_prefix)] == fallback.conversation_prefix:
@@ -280,14 +274,7 @@ class RequestFallbacks:
         if isinstance(error, ThinkingRejected):
             # Keep the changes that earlier fallbacks have made.
             thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
-            full_request = replace(
-                full_request,
-                thinking=thinking,
-                compact_at=sent.compact_at,
-                cache_hints=sent.cache_hints,
-                thinking_counts=sent.thinking_counts,
-                max_tokens=sent.max_tokens,
-            )
+            full_request = replace(sent, conversation=full_request.conversation, thinking=thinking)
             return self._remove_thinking(error, full_request, sent)
         if isinstance(error, ThinkingFormRefused):
             return self._replace_form(error.instead, full_request, sent)
@@ -295,15 +282,9 @@ class RequestFallbacks:
             return self._replace_effort(full_request, sent)
         if isinstance(error, OutputTooLong):
             return _shorten_output(error.output_left, full_request, sent)
-        if isinstance(error, CompactionRefused) and sent.compact_at is not None:
-            text = f"The provider does not compact conversations with {sent.model.id}; thinklsp compacts them instead."
-            return replace(sent, compact_at=None), self._record(Fallback(sent.model.id, "compaction"), text)
-        if isinstance(error, CacheHintRefused) and sent.cache_hints:
-            text = f"The provider rejected prompt cache hints for {sent.model.id}; they are no longer sent."
-            return replace(sent, cache_hints=False), self._record(Fallback(sent.model.id, "cache"), text)
-        if isinstance(error, ThinkingCountsRefused) and sent.thinking_counts:
-            text = f"The provider cannot count tokens while {sent.model.id} thinks; the counts are shown afterwards."
-            return replace(sent, thinking_counts=False), self._record(Fallback(sent.model.id, "counts"), text)
+        for refusal, (kind, changes, text) in _REFUSED_PARTS.items():
+            if isinstance(error, refusal) and (changed := replace(sent, **changes)) != sent:
+                return changed, self._record(Fallback(sent.model.id, kind), text.format(sent.model.id))
         return None
 
     def strip_thinking(
@@ -332,10 +313,13 @@ class RequestFallbacks:
 
         The effort is None if the model has rejected every level.
         """
-        effort = thinking.effort
-        while effort is not None and (model.id, f"{thinking.form}:{effort}") in self._rejected_efforts:
-            effort = _find_lower_effort(model, effort)
-        return replace(thinking, effort=effort)
+        if thinking.effort is None:
+            return thinking
+        highest = EFFORTS.index(thinking.effort)
+        # For unknown models, all effort levels are possible.
+        levels = [*(level for level in model.efforts or EFFORTS if EFFORTS.index(level) < highest), thinking.effort]
+        accepted = [each for each in levels if (model.id, f"{thinking.form}:{each}") not in self._rejected_efforts]
+        return replace(thinking, effort=accepted[-1] if accepted else None)
 
     def _replace_effort(self, full_request: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
         rejected = sent.thinking.effort
@@ -354,8 +338,8 @@ class RequestFallbacks:
         tried |= {full_request.thinking.form, sent.thinking.form}
         if replacement in tried:
             return None
-        rejected_form = _REJECTED_FORM_NAMES[sent.thinking.form]
-        text = f"{sent.model.id} does not support {rejected_form}; it now {_REPLACEMENT_PHRASES[replacement]}."
+        rejected, now = _FORM_WORDS[sent.thinking.form][0], _FORM_WORDS[replacement][2]
+        text = f"{sent.model.id} does not support {rejected}; it now {now}."
         return replace(sent, thinking=_convert_form(sent.thinking, replacement)), self._record(
             Fallback(full_request.model.id, "form", full_request.thinking.form, replacement), text
         )
@@ -365,7 +349,7 @@ class RequestFallbacks:
     ) -> tuple[ModelRequest, Notice] | None:
         if _strip_request(full_request) == full_request:
             return None
-        if error.never_accepted and sent.model.id not in self._without_thinking:
+        if error.never_accepted and (sent.model.id, "never") not in self._limited_models:
             return _strip_request(full_request), self._record(Fallback(sent.model.id, "never"), NEVER_NOTICE)
         is_unchanged = sent.conversation == full_request.conversation and not sent.thinking.drop_mismatched
         can_drop = error.prefix_changed and is_unchanged and sent.thinking.form == "adaptive"
@@ -413,13 +397,9 @@ def format_effort_notice(sent: ModelRequest, rejected: Effort | None) -> str:
     """Return a notice for the user that another effort replaces the rejected effort."""
     effort = sent.thinking.effort
     replacement = f"effort {effort} is used" if effort is not None else "it chooses its own effort"
-    return f"{sent.model.id} does not accept effort {rejected} with {_FORM_NAMES[sent.thinking.form]}; {replacement}."
-
-
-def _find_lower_effort(model: ModelInfo, effort: Effort) -> Effort | None:
-    """Return the model's next lower effort, or None. For unknown models, all effort levels are possible."""
-    levels = [level for level in model.efforts or EFFORTS if EFFORTS.index(level) < EFFORTS.index(effort)]
-    return levels[-1] if levels else None
+    return (
+        f"{sent.model.id} does not accept effort {rejected} with {_FORM_WORDS[sent.thinking.form][1]}; {replacement}."
+    )
 
 
 def _strip_request(request: ModelRequest) -> ModelRequest:

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
 
@@ -113,22 +113,15 @@ _MAX_TEXT_CHARACTERS = 8_000
 _MIN_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _CharacterLimits:
-    """The maximum number of characters per item. An item with the limit 0 is omitted.
-
-    Tool results in the first half of the conversation count as old.
-    """
-
-    old_result: int = _MAX_RESULT_CHARACTERS
-    recent_result: int = _MAX_RESULT_CHARACTERS
-    text: int = _MAX_TEXT_CHARACTERS
+# The maximum number of characters of an old result, a recent result, and any other text. An item with the limit 0 is
+# omitted. Results in the first half of the conversation are old.
+_Limits = tuple[int, int, int]
 
 
 def format_transcript(messages: Conversation, max_bytes: int, *, without_old_results: bool = False) -> str:
     """Format the conversation as text of at most `max_bytes` bytes."""
-    for bounds in _reduce_limits(_CharacterLimits(old_result=0) if without_old_results else _CharacterLimits()):
-        text = "\n\n".join(_format_messages(messages, bounds))
+    for limits in _list_limits(without_old_results=without_old_results):
+        text = "\n\n".join(_format_messages(messages, limits))
         if measure_text(text) <= max_bytes:
             return text
     return _cut_middle(text, max_bytes)
@@ -142,35 +135,25 @@ def format_step(step: Conversation) -> str:
         else UserMessage(tuple(block for block in message.blocks if isinstance(block, ToolResultBlock)))
         for message in step
     )
-    return "\n\n".join(_format_messages(tuple(results), _CharacterLimits(sys.maxsize, sys.maxsize, sys.maxsize)))
+    return "\n\n".join(_format_messages(tuple(results), (sys.maxsize, sys.maxsize, sys.maxsize)))
 
 
-def _reduce_limits(limits: _CharacterLimits) -> Iterator[_CharacterLimits]:
-    """Yield the given limits, followed by lower and lower limits.
-
-    Each step halves one limit, until all limits have reached their minimum.
-    """
-    while True:
-        yield limits
-        if limits.old_result:
-            limits = _CharacterLimits(_reduce_limit(limits.old_result), limits.recent_result, limits.text)
-        elif limits.recent_result:
-            limits = _CharacterLimits(0, _reduce_limit(limits.recent_result), limits.text)
-        elif limits.text > _MIN_CHARACTERS:
-            limits = _CharacterLimits(0, 0, max(_MIN_CHARACTERS, limits.text // 2))
-        else:
-            return
+def _list_limits(*, without_old_results: bool) -> Iterator[_Limits]:
+    """Yield lower and lower limits: first for old results, then for recent results, then for other texts."""
+    result, text = _MAX_RESULT_CHARACTERS, _MAX_TEXT_CHARACTERS
+    shorter = [result >> step for step in range(1, 10) if result >> step >= _MIN_CHARACTERS]
+    if not without_old_results:
+        yield from ((old, result, text) for old in (result, *shorter))
+    yield from ((0, recent, text) for recent in (result, *shorter))
+    yield from ((0, 0, max(_MIN_CHARACTERS, text >> step)) for step in range(7))
 
 
-def _reduce_limit(chars: int) -> int:
-    return chars // 2 if chars >= 2 * _MIN_CHARACTERS else 0
-
-
-def _format_messages(messages: Conversation, limits: _CharacterLimits) -> Iterator[str]:
+def _format_messages(messages: Conversation, limits: _Limits) -> Iterator[str]:
     names: dict[str, str] = {}
+    old_result, recent_result, text = limits
     for index, message in enumerate(messages):
         is_old = index < len(messages) // 2
-        yield from _format_message(message, names, limits.old_result if is_old else limits.recent_result, limits.text)
+        yield from _format_message(message, names, old_result if is_old else recent_result, text)
 
 
 def _format_message(message: Message, names: dict[str, str], result_chars: int, text_chars: int) -> Iterator[str]:
@@ -311,25 +294,6 @@ _LAST_TEXT_COUNT = 3
 _MAX_LAST_TEXT_CHARACTERS = 1_500
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A summary of earlier messages. Each list item is a single line.
-
-    `notes` contains information that fits no other field. `latest_step` is the last step of the running turn.
-    """
-
-    goal: str = ""
-    requests: tuple[str, ...] = ()
-    decisions_done: tuple[str, ...] = ()
-    failed_attempts: tuple[str, ...] = ()
-    next_action: str = ""
-    open_questions: tuple[str, ...] = ()
-    running_processes: tuple[str, ...] = ()
-    files_read: tuple[str, ...] = ()
-    notes: str = ""
-    latest_step: str = ""
-
-
 def _convert_to_list(value: object) -> object:
     """Convert a value to a list, because models sometimes return a string or null instead."""
     if value is None:
@@ -352,6 +316,18 @@ class ModelSummary(BaseModel):
     open_questions: _Items = ()
     running_processes: _Items = ()
     notes: _Line = ""
+
+
+class Summary(ModelSummary):
+    """A summary of earlier messages. Each list item is a single line.
+
+    `notes` contains information that fits no other field. `latest_step` is the last step of the running turn.
+    """
+
+    goal: str = ""
+    requests: tuple[str, ...] = ()
+    files_read: tuple[str, ...] = ()
+    latest_step: str = ""
 
 
 def parse_model_summary(answer: str) -> ModelSummary | None:
@@ -389,14 +365,13 @@ def truncate_summary(summary: Summary, max_bytes: int) -> Summary:
         name: select_newest(getattr(summary, name), round(max_bytes * share)) for name, share in _LIST_SHARES.items()
     }
     goal = min(_MAX_GOAL_CHARACTERS, max(_MIN_GOAL_CHARACTERS, round(max_bytes * _GOAL_SHARE)))
-    return replace(
-        summary,
-        goal=truncate_text(summary.goal, goal),
-        next_action=collapse_to_line(summary.next_action),
-        notes=truncate_text(summary.notes, round(max_bytes * _NOTES_SHARE)),
-        latest_step=truncate_text(summary.latest_step, round(max_bytes * _LATEST_SHARE)),
-        **lists,
-    )
+    texts = {
+        "goal": truncate_text(summary.goal, goal),
+        "next_action": collapse_to_line(summary.next_action),
+        "notes": truncate_text(summary.notes, round(max_bytes * _NOTES_SHARE)),
+        "latest_step": truncate_text(summary.latest_step, round(max_bytes * _LATEST_SHARE)),
+    }
+    return summary.model_copy(update=lists | texts)
 
 
 def render_summary(summary: Summary) -> str:
@@ -420,7 +395,7 @@ def parse_summary(text: str) -> Summary:
             continue
         body = _ESCAPED_TAG_PATTERN.sub("</", match[1])
         fields[name] = tuple(line.removeprefix("- ") for line in body.split("\n")) if name in _LIST_FIELDS else body
-    return Summary(**fields)  # type: ignore[arg-type]  # The field name determines the value's type.
+    return Summary.model_validate(fields)
 
 
 def build_summary(
@@ -443,21 +418,15 @@ def build_summary(
     requests = merge_items(
         earlier_summary.requests, (truncate_text(" ".join(text.split()), _MAX_REQUEST_CHARACTERS) for text in later)
     )
-    if model_summary is None:
-        decisions = merge_items(earlier_summary.decisions_done, () if notes else _describe_changes(messages))
-        own = ModelSummary(
-            failed_attempts=earlier_summary.failed_attempts,
-            next_action=earlier_summary.next_action,
-            open_questions=earlier_summary.open_questions,
-            running_processes=earlier_summary.running_processes,
-            notes=notes or _join_last_texts(messages),
-        )
+    own, decisions = model_summary, () if notes else _describe_changes(messages)
+    if own is None:
+        own = earlier_summary.model_copy(update={"notes": notes or _join_last_texts(messages)})
     else:
-        decisions, own = merge_items(earlier_summary.decisions_done, model_summary.decisions_done), model_summary
+        decisions = own.decisions_done
     return Summary(
         goal=goal,
         requests=requests,
-        decisions_done=decisions,
+        decisions_done=merge_items(earlier_summary.decisions_done, decisions),
         failed_attempts=merge_items((), own.failed_attempts),
         next_action=collapse_to_line(own.next_action),
         open_questions=merge_items((), own.open_questions),

@@ -6,8 +6,7 @@ edits to the overlay.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller, TurnConfig
@@ -48,43 +47,6 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.tools.tool import ToolContext, resolve_tool_names
-
-REPEATED_CALLS = (
-    "The turn ended: after a compaction, the model only repeated its earlier tool calls, because their results do not "
-    "fit into the context window together. Ask for less at once, or use a model with a larger context window."
-)
-
-
-class CallRounds:
-    """The tool calls of a turn, by round. A compaction ends a round.
-
-    A round gains nothing if it only repeats calls of earlier rounds.
-    """
-
-    def __init__(self) -> None:
-        self._current: set[tuple[str, str]] = set()
-        self._last: set[tuple[str, str]] = set()
-        self._earlier: set[tuple[str, str]] = set()
-        self._was_repeated = False
-
-    def add_calls(self, calls: Iterable[ToolUseBlock]) -> None:
-        self._current |= {(call.name, json.dumps(call.input, sort_keys=True, default=str)) for call in calls}
-
-    def is_stuck(self) -> bool:
-        """Return True if this round only repeated the last one, or if this and the last one only repeated others.
-
-        A single round that repeats a part of the earlier calls is normal, because a compaction removes their results.
-        """
-        return self._is_repeated() and (self._current == self._last or self._was_repeated)
-
-    def end_round(self) -> None:
-        self._was_repeated = self._is_repeated()
-        self._earlier |= self._current
-        self._last, self._current = self._current, set()
-
-    def _is_repeated(self) -> bool:
-        return bool(self._current) and self._current <= self._earlier
-
 
 # An answer counts as truncated at this share of a limit, because servers stop slightly early and add tokens of their
 # own.
@@ -132,7 +94,6 @@ class TurnLoop:
         self._answer = TurnAnswer()
         self._has_streamed = self._has_nudged = False
         self._steps_left = config.limits.max_steps
-        self._rounds = CallRounds()
 
     async def run(self) -> TurnFinished:
         """Run the turn until it ends.
@@ -154,11 +115,11 @@ class TurnLoop:
         """Call the model. If the context window is almost full, compact the conversation first.
 
         If the provider rejects the conversation as too long, compact it and call the model once more. Returns None if
-        that call is also rejected, or if the model only repeats calls whose results were compacted.
+        that call is also rejected.
         """
         due = self._build_compaction("threshold")
-        if due.is_due() and not await self._compact(due):
-            return None
+        if due.is_due():
+            await self._compact(due)
         await self._emit(StepStarted(number))
         for may_compact in (self._config.compaction.auto and not self._caller.meter.has_given_up, False):
             before, request = self._conversation, self._config.build_request(self._conversation)
@@ -174,8 +135,7 @@ class TurnLoop:
             if may_compact:
                 if self._has_streamed:
                     await self._emit(RetryScheduled(0.0, rejection.text, restart=True))
-                if not await self._compact(self._build_compaction("overflow")):
-                    break
+                await self._compact(self._build_compaction("overflow"))
             if self._conversation is before:
                 await self._emit(rejection)
                 break
@@ -192,20 +152,15 @@ class TurnLoop:
         request = self._config.build_request(self._conversation if conversation is None else conversation)
         return CompactionAttempt(request, self._config.compaction, self._caller, cause, is_turn_running=True)
 
-    async def _compact(self, attempt: CompactionAttempt) -> bool:
-        """Compact the conversation if possible. Return False if the turn must end, because a compaction gains nothing
-        any more."""
-        if self._rounds.is_stuck():
-            await self._emit(Notice("warning", REPEATED_CALLS))
-            return False
+    async def _compact(self, attempt: CompactionAttempt) -> None:
+        """Compact the conversation if possible."""
         compacted = await compact_automatically(attempt, self._emit)
-        if compacted is not None:
-            self._rounds.end_round()
-            self._conversation = compacted.after
-            self._context.overlay.sight = collect_sight(compacted.after)
-            if compacted.thinking_off:
-                self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
-        return True
+        if compacted is None:
+            return
+        self._conversation = compacted.after
+        self._context.overlay.sight = collect_sight(compacted.after)
+        if compacted.thinking_off:
+            self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
 
     async def _commit_step(self, answer: CallFinished) -> TurnFinished | None:
         """Commit the step and run its tool calls. Return the final event if the turn has ended, or None."""
@@ -258,7 +213,6 @@ class TurnLoop:
         config = self._config
         images = ResultImages(self._conversation, config.model.accepted_images)
         results = await run_tool_calls(message.tool_uses, config.tools, config.mode, self._context, self._emit, images)
-        self._rounds.add_calls(message.tool_uses)
         attempt = self._build_compaction("threshold", (*self._conversation, message))
         return await fit_results(attempt, await self._join_prompts(results), self._context.texts)
 
