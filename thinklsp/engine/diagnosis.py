@@ -270,8 +270,13 @@ def find_url_surplus(host: Access) -> list[str]:
     return [f"{told} Remove `{surplus[0]}` from the end of the base URL."]
 
 
-async def probe_service(engine: Engine, access: Access, problems: list[str], seconds: float) -> bool:
-    """Return True if the service responds to an empty request, even with an HTTP error. The request costs no tokens."""
+async def probe_service(engine: Engine, access: Access | None, problems: list[str], seconds: float) -> bool | None:
+    """Return True if the service responds to an empty request, even with an HTTP error. The request costs no tokens.
+
+    Return None without a service.
+    """
+    if access is None:
+        return None
     try:
         async with asyncio.timeout(seconds):
             async with engine.transport.post(access.base_url, {}, ChunkedBody(())):
@@ -396,7 +401,7 @@ async def build_report(
     # Run the key check and the connection check concurrently.
     has_key, reachable = await asyncio.gather(
         check_key(engine, provider, problems, probe_seconds),
-        probe_service(engine, host, problems, probe_seconds) if probe and host is not None else _skip_probe(),
+        probe_service(engine, host if probe else None, problems, probe_seconds),
     )
     can_run = has_key and reachable is not False
     if not has_key:
@@ -444,7 +449,3 @@ async def _describe_skills(engine: Engine, view: WorkspaceView, problems: list[s
     found = await asyncio.to_thread(find_all_skills, view, engine.user.path)
     problems.extend(found.faults)
     return describe_skills(found, engine.user.path)
-
-
-async def _skip_probe() -> None:
-    return None

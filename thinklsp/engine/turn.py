@@ -185,6 +185,7 @@ class ObservedTurn:
         self._finished: TurnFinished | None = None
         self._usage = Usage()
         self._tools: dict[str, ToolObserver] = {}
+        self._caller: ModelCaller | None = None
 
     def __enter__(self) -> Self:
         self._turn = self._observer.begin_turn(self._labels)
@@ -221,14 +222,18 @@ class ObservedTurn:
 
     def observe_calls(self, caller: ModelCaller) -> ModelCaller:
         """Return a caller that reports its calls."""
-        return _ObservedCaller(caller, self)
+        self._caller = caller
+        return self
 
-    async def stream_call(self, caller: ModelCaller, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
         """Yield the events of a model call and report its retries and its end."""
+        if self._caller is None:
+            raise AssertionError("only the caller that `observe_calls` returned is called")
         call = self._turn.begin_call(label_model(request.model))
-        usage, attempt, outcome, stop_reason = Usage(), Usage(), _CANCELLED, None
+        usage, attempt, stop_reason = Usage(), Usage(), None
+        outcome: CallOutcome = "cancelled"
         try:
-            async with aclosing(caller.stream(request)) as events:
+            async with aclosing(self._caller.stream(request)) as events:
                 async for event in events:
                     if isinstance(event, AttemptUsage | CallFinished):
                         attempt = event.usage
@@ -244,20 +249,6 @@ class ObservedTurn:
         finally:
             self._usage += usage + attempt
             call.end(outcome, usage + attempt, stop_reason)
-
-
-_CANCELLED: CallOutcome = "cancelled"
-
-
-class _ObservedCaller:
-    """A model caller that reports its calls to the observation of its turn."""
-
-    def __init__(self, caller: ModelCaller, turn: ObservedTurn) -> None:
-        self._caller = caller
-        self._turn = turn
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        return self._turn.stream_call(self._caller, request)
 
 
 def label_model(model: ModelInfo) -> ModelLabels:

@@ -18,7 +18,7 @@ from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError
 from thinklsp.engine.connections import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
-from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan, describe_cache_loss
+from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.model_info import ModelInfo, Price
 from thinklsp.sessions.session import Session
@@ -242,17 +242,13 @@ class WorkspaceSessions:
         if the session does not exist.
         """
         session = None if session_id is None else await self.get(session_id)
-        affected = session or await self._find_newest()
-        if affected is not None:
-            await self._load_fallbacks(session, affected)
         editor, choices = self._preferences.editor, self._preferences.choices
+        with suppress(ThinkLspError):
+            # Fallbacks that earlier processes stored affect the effective settings.
+            stored = session or await self._engine.open_session("last", self._get_workspace())
+            settings = self._resolve_settings(choices, {} if session is None else session.choices)
+            await self._engine.load_fallbacks(stored.id, settings)
         answer, new_choices = choose(self._engine, editor, key, value, connection=choices, session=session)
-        if (
-            new_choices
-            and affected
-            and (cache_notice := await self._check_cache_loss(new_choices, session, affected)) is not None
-        ):
-            answer["notice"] = " ".join(filter(None, (answer["notice"], cache_notice)))
         if new_choices and session is not None:
             update = self._engine.store.update
             self._remember_session(
@@ -263,36 +259,6 @@ class WorkspaceSessions:
         elif new_choices:
             self._preferences.choices = merge_choices(self._preferences.choices, new_choices)
         return answer
-
-    async def _find_newest(self) -> Session | None:
-        try:
-            return await self._engine.open_session("last", self._get_workspace())
-        except SessionError:
-            return None
-
-    async def _load_fallbacks(self, session: Session | None, stored: Session) -> None:
-        """Load the fallbacks that earlier processes stored for a session.
-
-        Fallbacks affect the effective settings. `stored` is the session from the store.
-        """
-        with suppress(ThinkLspError):
-            settings = self._resolve_settings(self._preferences.choices, {} if session is None else session.choices)
-            await self._engine.load_fallbacks(stored.id, settings)
-
-    async def _check_cache_loss(self, new_choices: Choices, session: Session | None, affected: Session) -> str | None:
-        """Return a notice if the new choices invalidate the prompt cache of the `affected` session."""
-        before = (self._preferences.choices, affected.choices)
-        by_session = (self._preferences.choices, merge_choices(affected.choices, new_choices))
-        after = (
-            (merge_choices(self._preferences.choices, new_choices), affected.choices) if session is None else by_session
-        )
-        try:
-            then, now = (
-                self._engine.plan_sent_settings(self._resolve_settings(*choices)) for choices in (before, after)
-            )
-        except ThinkLspError:
-            return None
-        return await describe_cache_loss(self._engine.store, affected.id, then, now)
 
     def _resolve_settings(self, connection: Choices, session: Choices) -> Settings:
         return self._engine.resolve_settings(
