@@ -269,12 +269,19 @@ def test_notes_of_the_provider_go_with_the_past() -> None:
 
 # The summary.
 
+LISTS = ("requests", "decisions_done", "failed_attempts", "open_questions", "running_processes", "files_read")
 words = st.text(string.ascii_letters + string.punctuation + " \u2028é🌍", min_size=1, max_size=60)
 lines = words.map(lambda value: " ".join(value.split())).filter(bool)
 many = st.lists(lines, max_size=4).map(tuple)
 bodies = st.lists(lines, min_size=1, max_size=4).map("\n".join)
+texts = bodies | st.just("")
 summaries = st.builds(
-    Summary, bodies, many, many, many, lines | st.just(""), many, many, many, bodies | st.just(""), bodies | st.just("")
+    Summary,
+    goal=bodies,
+    next_action=lines | st.just(""),
+    notes=texts,
+    latest_step=texts,
+    **dict.fromkeys(LISTS, many),
 )
 
 
@@ -356,12 +363,7 @@ def test_a_bounded_summary_keeps_the_newest_and_is_stable() -> None:
         next_action="n" * 9_000,
         notes="t" * 90_000,
         latest_step="l" * 90_000,
-        requests=items,
-        decisions_done=items,
-        failed_attempts=items,
-        open_questions=items,
-        running_processes=items,
-        files_read=items,
+        **dict.fromkeys(LISTS, items),
     )
     small = truncate_summary(great, 6_000)
     assert len(render_summary(small)) < 7_500

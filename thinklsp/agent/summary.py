@@ -418,11 +418,13 @@ def build_summary(
     requests = merge_items(
         earlier_summary.requests, (truncate_text(" ".join(text.split()), _MAX_REQUEST_CHARACTERS) for text in later)
     )
-    own, decisions = model_summary, () if notes else _describe_changes(messages)
-    if own is None:
+    own: ModelSummary
+    decisions: Iterable[str]
+    if model_summary is None:
+        decisions = () if notes else _describe_changes(messages)
         own = earlier_summary.model_copy(update={"notes": notes or _join_last_texts(messages)})
     else:
-        decisions = own.decisions_done
+        own, decisions = model_summary, model_summary.decisions_done
     return Summary(
         goal=goal,
         requests=requests,
