@@ -274,13 +274,13 @@ words = st.text(string.ascii_letters + string.punctuation + " \u2028é🌍", min
 lines = words.map(lambda value: " ".join(value.split())).filter(bool)
 many = st.lists(lines, max_size=4).map(tuple)
 bodies = st.lists(lines, min_size=1, max_size=4).map("\n".join)
-texts = bodies | st.just("")
+optional = bodies | st.just("")
 summaries = st.builds(
     Summary,
     goal=bodies,
     next_action=lines | st.just(""),
-    notes=texts,
-    latest_step=texts,
+    notes=optional,
+    latest_step=optional,
     **dict.fromkeys(LISTS, many),
 )
 

@@ -25,7 +25,7 @@ from thinklsp.lsp.chats.chat_documents import ChatAnswer
 from thinklsp.lsp.documents.code_locations import find_comment_trigger, find_edit_subject
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics
 from thinklsp.lsp.editor import arguments as args
-from thinklsp.lsp.editor.command_target import (
+from thinklsp.lsp.editor.arguments import (
     CommandTarget,
     find_known_problems,
     require_target,
@@ -33,12 +33,11 @@ from thinklsp.lsp.editor.command_target import (
     to_line_numbers,
     to_lsp_range,
 )
+from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
-from thinklsp.lsp.turns.turn_run import FindScope, find_no_scope
-from thinklsp.lsp.turns.turn_text import AnswerSink, Delivery
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, FindScope, find_no_scope
 from thinklsp.settings.user_file import ActionSection
 
 _MAX_MESSAGE_CHARACTERS = 300

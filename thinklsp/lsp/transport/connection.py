@@ -14,7 +14,7 @@ from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.settings.startup_settings import StartupSettingsReader
 
 if TYPE_CHECKING:
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.identity.tokens import ClientAccess
 
 STOPPING = "This server is about to stop. Connect again in a moment."
 _STOPPING_AFTER_TURNS = "This server is about to stop. It first finishes the running turn and starts no new one."

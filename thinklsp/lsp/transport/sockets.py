@@ -25,8 +25,7 @@ from thinklsp.lsp.transport.connection import STOPPING, Connection
 from thinklsp.settings.serve_section import DEFAULT_MAX_CLIENTS
 
 if TYPE_CHECKING:
-    from thinklsp.identity.tokens import TokenVerifier
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.identity.tokens import ClientAccess, TokenVerifier
 
 _log = logging.getLogger(__name__)
 
