@@ -115,7 +115,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
         ("cli/demo.py", ["cli.demo_script"]),
         ("cli/main.py", ["cli", "cli.serve_sockets"]),
         ("cli/client_identification.py", ["identity.jwt_verifier"]),
-        ("cli/serve_sockets.py", ["lsp.transport.websocket", "lsp.transport.tcp"]),
+        ("cli/serve_sockets.py", ["lsp.transport.websocket"]),
         ("cli/serve_stdio.py", stdio),
         ("cli/serve_telemetry.py", ["telemetry.metrics", "telemetry.traces", "telemetry.health"]),
     ):

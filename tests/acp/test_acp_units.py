@@ -16,17 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.acp.first_answer import EarlyInput, answer_initialize, build_reply, parse_initialize
-from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result
-from thinklsp.acp.prompt_content import read_prompt
-from thinklsp.acp.session_list import build_page
+from thinklsp.acp.host import build_page
+from thinklsp.acp.initialization import (
+    AnnouncedFeatures,
+    EarlyInput,
+    answer_initialize,
+    build_initialize_result,
+    build_reply,
+    parse_initialize,
+)
+from thinklsp.acp.params import read_prompt
 from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.json_bytes import encode_json
 from thinklsp.core.sight import Sight
 from thinklsp.core.usage import Usage
-from thinklsp.jsonrpc.envelope import Request, parse_message
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, Request, parse_message
 from thinklsp.sessions.session import SessionSummary
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri

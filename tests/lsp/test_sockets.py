@@ -20,10 +20,10 @@ from tests.support.sizes import examples
 from tests.support.watching import HANG_SECONDS
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.writer import ClientDisconnected
-from thinklsp.lsp.transport import tcp, websocket
+from thinklsp.lsp.transport import sockets, websocket
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig
 
-KINDS = {"tcp": (tcp.listen, Client.open), "ws": (websocket.listen, WebSocketClient.upgraded)}
+KINDS = {"tcp": (sockets.listen_tcp, Client.open), "ws": (websocket.listen_ws, WebSocketClient.upgraded)}
 NOBODY = {"processId": None, "rootUri": None, "capabilities": {}}
 INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": NOBODY}).encode()
 
@@ -91,7 +91,7 @@ def test_any_pieces_are_the_same_messages_on_tcp(bodies: list[bytes], cuts: list
         ended = asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            wire = tcp.TcpStream(reader, writer)
+            wire = sockets.TcpStream(reader, writer)
             try:
                 while True:
                     found.extend(await wire.read())

@@ -13,8 +13,8 @@ from typing import Any
 from tests.slow.leaking import around
 from tests.support.forking import fork_servers
 from thinklsp.acp import acp_session, host, turn_updates
+from thinklsp.acp.host import PromptRun
 from thinklsp.acp.peer import AcpPeer
-from thinklsp.acp.prompt_run import PromptRun
 from thinklsp.acp.session_client import SessionClient
 
 Change = Callable[[Any], Any]

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from thinklsp.acp.first_answer import answer_initialize
+from thinklsp.acp.initialization import answer_initialize
 from thinklsp.cli.early_signals import exit_on_signals
 
 # Each line fits in 80 columns.
@@ -32,6 +32,6 @@ def serve() -> int:
 
     set_up_logs()
     with reduce_gc():
-        from thinklsp.acp.acp_stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.acp.acp_server import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(first_input)

@@ -42,6 +42,6 @@ def _serve(greeting: FirstInput) -> int:
 
         # A thread reads the user's file while the main thread imports libraries.
         early = StartupSettingsReader(os.environ)
-        from thinklsp.lsp.transport.stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.lsp.transport.connection import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(greeting, early)

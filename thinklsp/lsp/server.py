@@ -12,9 +12,7 @@ from pygls.lsp.server import LanguageServer
 
 from thinklsp import __version__
 from thinklsp.core.client_identity import LOCAL_IDENTITY
-from thinklsp.jsonrpc import error_responses
-from thinklsp.jsonrpc.envelope import is_id
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, format_error, is_id
 from thinklsp.lsp.chats.turn_titles import build_turn_title, has_words
 from thinklsp.lsp.documents.open_documents import Documents
 from thinklsp.lsp.editor.client import Client, Token
@@ -22,8 +20,8 @@ from thinklsp.lsp.editor.client_environment import build_client_environment, lis
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.protocol.converter import load_converter
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS, TURN_COMMANDS
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
-from thinklsp.lsp.protocol.server_capabilities import COMMANDS, TURN_COMMANDS
 from thinklsp.settings.startup_settings import StartupSettings, StartupSettingsReader
 
 if TYPE_CHECKING:
@@ -192,7 +190,7 @@ class ThinkLspServer(LanguageServer):
             result = await self._run_command(params)
             outcome = "done"
         except Exception as error:
-            outcome = error_responses.format_error(error)
+            outcome = format_error(error)
             raise
         finally:
             del self.starting_progress[work_done.token]

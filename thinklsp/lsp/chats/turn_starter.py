@@ -20,7 +20,7 @@ from thinklsp.engine import ActionRequest, ChatRequest, Reference
 from thinklsp.engine.merge_plan import Scope
 from thinklsp.engine.prompt_context import format_mention
 from thinklsp.engine.results import Result
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.rpc_messages import InvalidParams
 from thinklsp.lsp.chats.chat import ChatDocuments
 from thinklsp.lsp.chats.chat_documents import ChatAnswer
 from thinklsp.lsp.documents.code_locations import find_comment_trigger, find_edit_subject

@@ -11,8 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from thinklsp.core.choices import EffortSetting, ThinkingMode
 from thinklsp.core.images import MAX_PROMPT_IMAGES
-from thinklsp.jsonrpc.envelope import is_id
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, is_id
 from thinklsp.lsp.documents.tracked_diagnostics import structure_diagnostics
 
 # A pattern, because a loop over the characters of the largest prompt takes a quarter of a second.

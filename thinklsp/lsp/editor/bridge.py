@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from thinklsp.core.lines import split_without_ends
-from thinklsp.jsonrpc.error_responses import ClientError
+from thinklsp.jsonrpc.rpc_messages import ClientError
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, map_diagnostics, update_tracked
 from thinklsp.lsp.editor.bridge_answers import (

@@ -12,7 +12,7 @@ from typing import TypeVar
 from lsprotocol.types import Diagnostic
 
 from thinklsp.lsp.documents.open_documents import Point
-from thinklsp.lsp.protocol.lenient import read_diagnostic
+from thinklsp.lsp.protocol.converter import read_diagnostic
 from thinklsp.tools.editor import NamedTarget, NamedTargets, Target
 from thinklsp.workspace.uri import normalize_uri
 

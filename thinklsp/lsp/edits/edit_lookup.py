@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 from thinklsp.core.errors import SessionError
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.spans import Span, find_written_spans
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_attribution import MAX_TURNS, Attribution, EarlierText
 from thinklsp.lsp.edits.edit_ledger import HISTORY, EditLedger
 from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.protocol.positions import Span, find_written_spans
 from thinklsp.sessions.earlier_edits import EarlierEdit
 from thinklsp.sessions.store import SessionStore
 

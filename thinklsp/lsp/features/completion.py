@@ -19,8 +19,8 @@ from thinklsp.core.mentions import SPECIAL_MENTIONS, NameList, write_mention
 from thinklsp.core.slash_parser import SLASH_COMMANDS
 from thinklsp.lsp.chats.chat_outline import find_prompt_section
 from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.protocol.fast_initialize import COMPLETION_TRIGGERS
 from thinklsp.lsp.protocol.positions import Encoding, count_units, find_column
-from thinklsp.lsp.protocol.server_capabilities import COMPLETION_TRIGGERS
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.tools.skill_files import Skill
 

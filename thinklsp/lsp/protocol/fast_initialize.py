@@ -1,4 +1,4 @@
-"""A fast reply to the client's `initialize` request, sent before any library is loaded.
+"""The server capabilities, and a fast reply to `initialize`, sent before any library is loaded.
 
 The reply depends only on the client's position encodings, so this module can build it without the protocol libraries.
 The full server then handles the request without sending a second reply. Only the full server answers unusual requests.
@@ -12,7 +12,6 @@ import os
 import re
 
 from thinklsp import __version__
-from thinklsp.lsp.protocol.server_capabilities import build_capabilities
 
 # Do not import `typing`. Its import takes as long as the rest of this module.
 TYPE_CHECKING = False
@@ -21,6 +20,49 @@ if TYPE_CHECKING:
     from typing import Any
 
     from thinklsp.lsp.protocol.positions import Encoding
+
+
+# The commands that run a turn. Their progress begins before the engine is loaded.
+TURN_COMMANDS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send", "thinklsp.compact")
+COMMANDS = (
+    *TURN_COMMANDS,
+    "thinklsp.cancel",
+    "thinklsp.apply",
+    "thinklsp.discard",
+    "thinklsp.undo",
+    "thinklsp.effort",
+    "thinklsp.thinking",
+    "thinklsp.model",
+    "thinklsp.sessions",
+    "thinklsp.usage",
+    "thinklsp.skills",
+    "thinklsp.doctor",
+    "thinklsp.mcp",
+)
+# The request of a client that is identified by a token, and its announcement.
+RENEW_TOKEN = "thinklsp/renewToken"  # noqa: S105 - a method, not a secret
+TOKEN_CAPABILITIES = {"thinklsp": {"renewToken": True}}
+QUICKFIX = "quickfix"
+REWRITE = "refactor.rewrite"
+COMPLETION_TRIGGERS = ("/", "@")
+
+
+def build_capabilities(encoding: Encoding) -> dict[str, Any]:
+    """Return the server capabilities. A test compares them with the capabilities that pygls builds."""
+    return {
+        "positionEncoding": encoding,
+        "textDocumentSync": {"openClose": True, "change": 2, "save": True},
+        "completionProvider": {"triggerCharacters": list(COMPLETION_TRIGGERS)},
+        "hoverProvider": True,
+        "codeActionProvider": {"codeActionKinds": [QUICKFIX, REWRITE]},
+        "codeLensProvider": {"resolveProvider": False},
+        "executeCommandProvider": {"commands": list(COMMANDS), "workDoneProgress": True},
+        "workspace": {
+            "workspaceFolders": {"supported": True, "changeNotifications": True},
+            "fileOperations": {},
+        },
+    }
+
 
 _CHUNK_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 1024 * 1024
