@@ -197,9 +197,9 @@ async def test_strangers_take_no_place_of_a_client(kind: str) -> None:
 async def test_a_long_message_arrives_whole_while_the_client_reads(kind: str) -> None:
     async with listening(kind) as (port, connect, connections):
         client = await served(await connect(port))
-        for connection in connections._served_connections:
-            connection.server.protocol.notify("long", {"text": "y" * 3_000_000})
-            connection.server.protocol.notify("after", None)
+        for server in connections._servers:
+            server.protocol.notify("long", {"text": "y" * 3_000_000})
+            server.protocol.notify("after", None)
         data = b""
         async with asyncio.timeout(HANG_SECONDS):
             while b'"after"' not in data:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import json
 import os
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from thinklsp.acp.initialization import AnnouncedFeatures, EarlyInput, build_initialize_result, is_valid_version
+from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result, is_valid_version
 from thinklsp.acp.peer import AcpError, AcpPeer, Params, Reply
 from thinklsp.core.import_context import reduce_gc, switch_threads_often
+from thinklsp.jsonrpc.first_message import FirstInput
 from thinklsp.jsonrpc.framing import BadFrame, LineReader, build_line
 from thinklsp.jsonrpc.rpc_messages import INVALID_REQUEST, InvalidParams
-from thinklsp.jsonrpc.stdio import (
-    SHUTDOWN_SECONDS,
-    InputReader,
-    install_signal_handlers,
-    run_and_exit,
-    take_standard_output,
-    wait_until_client_is_gone,
-)
+from thinklsp.jsonrpc.stdio import ExitCode, run_and_exit, serve_client, take_standard_output
 from thinklsp.jsonrpc.writer import FrameWriter, MessageWriter
 
 if TYPE_CHECKING:
@@ -48,6 +42,8 @@ class AcpServer:
     """The agent. `announced` contains the params of `initialize` if that request was answered before the start."""
 
     def __init__(self, writer: MessageWriter, announced: Params | None = None) -> None:
+        self.exit_code = ExitCode()
+        self.process_id: int | None = None  # The protocol does not tell it.
         self._peer = AcpPeer(writer)
         self._features: AnnouncedFeatures | None = None
         self._host: SessionHost | None = None
@@ -124,32 +120,14 @@ def _create_host(peer: AcpPeer, features: AnnouncedFeatures) -> SessionHost:
     return SessionHost(peer, features, os.environ)
 
 
-_log = logging.getLogger(__name__)
-
-
-def serve_stdio(first_input: EarlyInput) -> NoReturn:
+def serve_stdio(first_input: FirstInput) -> NoReturn:
     """Serve a client until it closes its end, then exit the process with 0, or with 128 plus a signal's number."""
     run_and_exit(_serve(take_standard_output(), first_input))
 
 
-async def _serve(out: int, first_input: EarlyInput) -> int:
-    writer = FrameWriter(out, build_line)
-    server = AcpServer(writer, first_input.announced)
-    exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def request_exit(code: int) -> None:
-        if not exit_code.done():
-            exit_code.set_result(code)
-
-    install_signal_handlers(request_exit)
-    InputReader(LineReader(), server.receive, lambda: request_exit(0)).start(first_input.data)
-    watch = asyncio.create_task(wait_until_client_is_gone(writer, lambda: None))
-    watch.add_done_callback(lambda _: request_exit(1))
-    code = await exit_code
-    try:
-        async with asyncio.timeout(SHUTDOWN_SECONDS):
-            await server.close()
-    except TimeoutError:
-        _log.warning("some work did not end in time and was abandoned")
-    writer.close()
-    return code
+async def _serve(out: int, first_input: FirstInput) -> int:
+    writer, data, announced = FrameWriter(out, build_line), first_input.data, None
+    if first_input.is_answered:
+        line, _, data = data.partition(b"\n")
+        announced = json.loads(line)["params"]
+    return await serve_client(AcpServer(writer, announced), writer, LineReader(), data, code_at_end=0)

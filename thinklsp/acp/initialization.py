@@ -5,10 +5,8 @@ Only an ordinary `initialize` request is answered so. The full server answers ev
 
 from __future__ import annotations
 
-import json
-import os
-
 from thinklsp import __version__
+from thinklsp.jsonrpc.first_message import FirstInput, answer_first_message, build_response, parse_initialize
 
 # Do not import `typing`. Its import takes as long as the rest of this module.
 TYPE_CHECKING = False
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 1
 KEY_METHOD, SETUP_METHOD = "settings", "setup"
+_MAX_LINE_BYTES = 1024 * 1024
 SETUP_HINT = "`thinklsp acp --setup` stores a key."
 
 
@@ -73,76 +72,24 @@ def _get_object(container: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_CHUNK_BYTES = 64 * 1024
-_MAX_LINE_BYTES = 1024 * 1024
-_MAX_ID_LENGTH = 256
-# So the message cannot nest deeper than the full server allows.
-_MAX_BRACKETS = 64
-
-
-class EarlyInput:
-    """The input read before the server started.
-
-    `announced` contains the params of the `initialize` request that has been answered, or None. `data` is the rest.
-    """
-
-    def __init__(self, data: bytes = b"", announced: Mapping[str, Any] | None = None) -> None:
-        self.data = data
-        self.announced = announced
-
-
-def answer_initialize(source: int = 0, target: int = 1) -> EarlyInput:
+def answer_initialize(source: int = 0, target: int = 1) -> FirstInput:
     """Wait for the first line and answer it if it is an ordinary `initialize` request. Client errors are ignored."""
-    data = b""
-    try:
-        while b"\n" not in data:
-            chunk = os.read(source, _CHUNK_BYTES)
-            data += chunk
-            if not chunk or len(data) > _MAX_LINE_BYTES:
-                return EarlyInput(data)
-        line, _, rest = data.partition(b"\n")
-        request = parse_initialize(line)
-        if request is None:
-            return EarlyInput(data)
-        reply = build_reply(*request)
-        while reply:
-            reply = reply[os.write(target, reply) :]
-    except OSError:
-        return EarlyInput(data)
-    return EarlyInput(rest, request[1])
+    return answer_first_message(_extract_first_line, _build_frame, source, target)
 
 
-def parse_initialize(line: bytes) -> tuple[int | str, Mapping[str, Any]] | None:
-    """Return the id and the params of an ordinary `initialize` request, or None for any other line."""
-    if line.count(b"{") + line.count(b"[") > _MAX_BRACKETS:
+def _extract_first_line(data: bytes) -> bytes | None:
+    line, end, _ = data.partition(b"\n")
+    return line if end else b"" if len(data) > _MAX_LINE_BYTES else None
+
+
+def _build_frame(line: bytes) -> bytes | None:
+    reply = build_initialize_reply(line)
+    return None if reply is None else reply + b"\n"
+
+
+def build_initialize_reply(line: bytes) -> bytes | None:
+    """Return the reply to an ordinary `initialize` request, or None for any other message."""
+    request = parse_initialize(line)
+    if request is None or not is_valid_version(request[1].get("protocolVersion")):
         return None
-    try:
-        message = json.loads(line.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict) or set(message) != {"jsonrpc", "id", "method", "params"}:
-        return None
-    request_id, params = message["id"], message["params"]
-    if message["jsonrpc"] != "2.0" or message["method"] != "initialize" or not isinstance(params, dict):
-        return None
-    is_short_text = isinstance(request_id, str) and request_id.isascii() and len(request_id) <= _MAX_ID_LENGTH
-    if not (type(request_id) is int or is_short_text) or not is_valid_version(params.get("protocolVersion")):
-        return None
-    return request_id, params
-
-
-def build_reply(request_id: int | str, params: Mapping[str, Any]) -> bytes:
-    result = build_initialize_result(AnnouncedFeatures(params))
-    reply = {"jsonrpc": "2.0", "id": request_id, "result": result}
-    return json.dumps(reply, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-
-
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("duplicate member")
-    return result
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(name)
+    return build_response(request[0], build_initialize_result(AnnouncedFeatures(request[1])))

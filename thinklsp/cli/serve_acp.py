@@ -24,7 +24,7 @@ def serve() -> int:
     if os.isatty(0):
         sys.stderr.write(_TERMINAL_HINT)
     first_input = answer_initialize()
-    if not first_input.data and first_input.announced is None:
+    if not first_input.data:
         return 0
     # Import the rest of the server after responding to `initialize`, because the imports are slow.
     from thinklsp.cli.logs import set_up_logs  # noqa: PLC0415 - loaded after the answer to `initialize`

@@ -7,7 +7,8 @@ import os
 import sys
 
 from thinklsp.cli.early_signals import exit_on_signals
-from thinklsp.lsp.protocol.fast_initialize import FirstInput, answer_initialize
+from thinklsp.jsonrpc.first_message import FirstInput
+from thinklsp.lsp.protocol.fast_initialize import answer_initialize
 
 # Each line fits in 80 columns.
 _TERMINAL_HINT = """\

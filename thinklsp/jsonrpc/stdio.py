@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from thinklsp.jsonrpc.framing import BadFrame, Decoder, FramingError
 from thinklsp.jsonrpc.rpc_messages import THREAD_LIMIT_MESSAGE, is_thread_limit_error
@@ -159,16 +159,70 @@ def run_and_exit(server: Coroutine[Any, Any, int]) -> NoReturn:
         os._exit(code)
 
 
-async def wait_until_client_is_gone(writer: FrameWriter, get_process_id: Callable[[], int | None]) -> None:
+class ExitCode:
+    """The exit code of a connection. Only the first code counts."""
+
+    def __init__(self) -> None:
+        self.value: int | None = None
+        self._is_set = asyncio.Event()
+
+    def set(self, code: int) -> None:
+        if self.value is None:
+            self.value = code
+            self._is_set.set()
+
+    async def wait(self) -> int:
+        await self._is_set.wait()
+        return self.value or 0
+
+
+class ClientServer(Protocol):
+    """The server of a client. `process_id` is the id of the client's process, or None as long as it is not known."""
+
+    exit_code: ExitCode
+    process_id: int | None
+
+    def receive(self, frame: bytes | BadFrame, /) -> None:
+        """Handle a message. This method never raises."""
+        ...
+
+    async def close(self) -> None:
+        """End the client's requests, and close connections and files."""
+        ...
+
+
+async def serve_client(
+    server: ClientServer, writer: FrameWriter, decoder: Decoder, data: bytes, *, code_at_end: int
+) -> int:
+    """Serve the client on standard input and output until it disconnects or the server exits. Return the exit code.
+
+    `data` has already been read. `code_at_end` is the exit code if the client closes its end.
+    """
+    exit_code = server.exit_code
+    install_signal_handlers(exit_code.set)
+    InputReader(decoder, server.receive, lambda: exit_code.set(code_at_end)).start(data)
+    watch = asyncio.create_task(_wait_until_client_is_gone(server, writer))
+    watch.add_done_callback(lambda _: exit_code.set(1))
+    code = await exit_code.wait()
+    watch.cancel()
+    try:
+        async with asyncio.timeout(SHUTDOWN_SECONDS):
+            await server.close()
+    except TimeoutError:
+        _log.warning("some work did not end in time and was abandoned")
+    writer.close()
+    return code
+
+
+async def _wait_until_client_is_gone(server: ClientServer, writer: FrameWriter) -> None:
     """Wait until the client's process has died or the client has stopped reading.
 
-    If another process holds the pipe open, a client's death does not end the input. `get_process_id` returns None as
-    long as the client's process id is not known.
+    If another process holds the pipe open, a client's death does not end the input.
     """
     is_gone = False
     while not is_gone:
         await asyncio.sleep(_CLIENT_CHECK_SECONDS)
-        is_gone = writer.is_client_gone or not _is_alive(get_process_id())
+        is_gone = writer.is_client_gone or not _is_alive(server.process_id)
 
 
 def _is_alive(process_id: int | None) -> bool:

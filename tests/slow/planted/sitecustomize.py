@@ -18,12 +18,12 @@ from lsprotocol import types
 
 from thinklsp.core import messages
 from thinklsp.jsonrpc import framing, rpc_messages
+from thinklsp.jsonrpc.stdio import ExitCode
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.edits import workspace_edits
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
-from thinklsp.lsp.transport.connection import Connection
 from thinklsp.sessions.sqlite_store import MemoryStore, SqliteStore
 
 KEPT: list[Any] = []
@@ -108,9 +108,9 @@ def _die_of_a_header(original: Any, decoder: framing.FrameDecoder, line: bytes) 
     return original(decoder, line)
 
 
-def _leave_slowly(original: Any, connection: Connection, code: int) -> None:
+def _leave_slowly(original: Any, exit_code: ExitCode, code: int) -> None:
     time.sleep(1.5)
-    original(connection, code)
+    original(exit_code, code)
 
 
 def _grow_deaf(original: Any, decoder: framing.FrameDecoder, data: bytes) -> list[Any]:
@@ -225,7 +225,7 @@ PLANTS: dict[str, Callable[[], None]] = {
     "tells its insides": lambda: _change_errors(_tell_insides),
     "grows": lambda: _change_errors(_grow),
     "dies of a header": lambda: around(framing.FrameDecoder, "_read_line", _die_of_a_header),
-    "leaves slowly": lambda: around(Connection, "request_exit", _leave_slowly),
+    "leaves slowly": lambda: around(ExitCode, "set", _leave_slowly),
     "grows deaf": lambda: around(framing.FrameDecoder, "feed", _grow_deaf),
     "edits otherwise": lambda: around(workspace_edits, "_to_text_edit", _edit_elsewhere),
     "misses a change": lambda: around(Document, "apply", _miss_a_change),

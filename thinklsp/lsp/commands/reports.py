@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from lsprotocol.types import ExecuteCommandParams
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import build_report, run_diagnosis
 from thinklsp.engine.results import Result
-from thinklsp.engine.skills import describe_skills, find_all_skills
+from thinklsp.engine.skills import describe_skills
 from thinklsp.lsp.editor.arguments import NoArguments, parse_arguments
 from thinklsp.lsp.server import ThinkLspServer
 
@@ -39,5 +37,4 @@ def register(server: ThinkLspServer) -> None:
     async def list_skills(params: ExecuteCommandParams) -> Result:
         parse_arguments(NoArguments, params)
         assistant = await server.load()
-        config_path, view = assistant.engine.user.path, assistant.snapshots.create_disk_view(is_quiet=True)
-        return describe_skills(await asyncio.to_thread(find_all_skills, view, config_path), config_path)
+        return describe_skills(await assistant.find_skills(), assistant.engine.user.path)

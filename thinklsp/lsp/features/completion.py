@@ -1,6 +1,6 @@
 """Completion in a chat document's prompt. It completes slash commands, their values, skills, and mentions after `@`.
 
-`build_completions` uses only memory. `chats/chat_context` provides the file names, `chats/skill_names` the skills.
+`build_completions` uses only memory. `chats/chat_context` provides the file names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def register(server: ThinkLspServer) -> None:
         models = assistant.sessions.list_models() if prefix.command == "model" else ()
         version = document.version
         names = await assistant.file_names.list_names(document.uri) if prefix.kind == "mention" else NameList()
-        skills = await assistant.skill_names.list_skills() if prefix.kind == "command" else ()
+        skills = (await assistant.find_skills()).skills if prefix.kind == "command" else ()
         if document.version != version:
             # The user has continued typing, so the editor will ask again.
             return CompletionList(is_incomplete=True, items=[])

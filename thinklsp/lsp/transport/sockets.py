@@ -30,7 +30,8 @@ from thinklsp.jsonrpc.writer import (
     OutgoingQueue,
     SocketWriter,
 )
-from thinklsp.lsp.transport.connection import STOPPING, Connection
+from thinklsp.lsp.server import STOPPING, ThinkLspServer
+from thinklsp.lsp.transport.connection import create_server
 from thinklsp.settings.serve_section import DEFAULT_MAX_CLIENTS, ServeSection
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class ConnectionRegistry:
         # The unauthenticated connections, oldest first.
         self._unauthenticated: dict[TrackedConnection, None] = {}
         self._authenticated: set[TrackedConnection] = set()
-        self._served_connections: set[Connection] = set()
+        self._servers: set[ThinkLspServer] = set()
         self._all_closed = asyncio.Event()
         self.is_draining = self.is_closing = False
 
@@ -116,7 +117,7 @@ class ConnectionRegistry:
         """Return a sentence if the server accepts no further client. Any thread may call this method."""
         if self.is_draining:
             return STOPPING
-        if max(len(self._authenticated), len(self._served_connections)) >= self._max_clients:
+        if max(len(self._authenticated), len(self._servers)) >= self._max_clients:
             return "This server has reached its client limit. Try again later."
         return None
 
@@ -139,25 +140,27 @@ class ConnectionRegistry:
         if self.is_closing:
             return
         writer = SocketWriter(stream, self._create_queue())
-        connection = Connection(writer, access=access, observer=self.observer)
-        self._served_connections.add(connection)
+        server = create_server(access=access)
+        server.state.observer = self.observer
+        server.protocol.connect(writer)
+        self._servers.add(server)
         if self.is_draining:
             # The client was accepted just before.
-            connection.drain()
+            server.drain()
         self.observer.count_clients(1)
-        reading = asyncio.get_running_loop().create_task(_read_messages(connection, stream, first))
+        reading = asyncio.get_running_loop().create_task(_read_messages(server, stream, first))
         try:
-            await connection.wait_for_exit()
+            await server.exit_code.wait()
             reading.cancel()
-            await connection.close()
+            await server.close()
         except Exception:  # noqa: BLE001 - no error may affect the other clients
             _log.exception("a connection did not end properly")
         finally:
             await writer.close()
             await stream.close(going_away=self.is_draining)
-            self._served_connections.discard(connection)
+            self._servers.discard(server)
             self.observer.count_clients(-1)
-            if not self._served_connections:
+            if not self._servers:
                 self._all_closed.set()
 
     async def drain(self, seconds: float) -> None:
@@ -166,24 +169,24 @@ class ConnectionRegistry:
         After `seconds`, connections whose turns are still running are left to `close_all`.
         """
         self.is_draining = True
-        for connection in self._served_connections:
-            connection.drain()
+        for server in self._servers:
+            server.drain()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._served_connections:
-                    for connection in self._served_connections:
-                        if not connection.is_busy:
-                            connection.request_exit(1)
+                while self._servers:
+                    for server in self._servers:
+                        if not server.is_busy:
+                            server.exit_code.set(1)
                     await asyncio.sleep(_DRAIN_CHECK_SECONDS)
 
     async def close_all(self) -> None:
         """End all connections within a time limit."""
         self.is_draining = self.is_closing = True
-        for connection in self._served_connections:
-            connection.request_exit(1)
+        for server in self._servers:
+            server.exit_code.set(1)
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS + FLUSH_SECONDS):
-                while self._served_connections:
+                while self._servers:
                     self._all_closed.clear()
                     await self._all_closed.wait()
         except TimeoutError:
@@ -192,19 +195,19 @@ class ConnectionRegistry:
             client.abort()
 
 
-async def _read_messages(connection: Connection, stream: MessageStream, first: Sequence[bytes | BadFrame]) -> None:
+async def _read_messages(server: ThinkLspServer, stream: MessageStream, first: Sequence[bytes | BadFrame]) -> None:
     frames = first
     try:
         while True:
             for frame in frames:
-                connection.receive(frame)
+                server.receive(frame)
                 # Yield to other clients, because this client may send messages without a pause.
                 await asyncio.sleep(0)
             frames = await stream.read()
     except ClientDisconnected as gone:
         _log.info("a client disconnected: %s", gone)
     finally:
-        connection.request_exit(1)
+        server.exit_code.set(1)
 
 
 Listen = Callable[[ListenConfig, ConnectionRegistry], AbstractAsyncContextManager[None]]
