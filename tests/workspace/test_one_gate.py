@@ -12,7 +12,7 @@ PACKAGE = Path(thinklsp.__file__).parent
 # Rooms and modules that may touch the file system, and which files these are.
 ALLOWED = {
     "acp/edit_writer.py": "asks the client to write a file; writes none itself but through the gate",
-    "acp/initialization.py": "standard input and output; no file",
+    "jsonrpc/first_message.py": "standard input and output; no file",
     "acp/session_client.py": "asks the client for texts, after the gate; whether its folders exist",
     "mcp_client/connection.py": "whether the working directory of a server exists",
     "mcp_client/guarded_process.py": "starts the servers that the user has agreed to; no file",
