@@ -37,7 +37,7 @@ LATE_IMPORTS = {
     "thinklsp/cli/serve_stdio.py": "`initialize` is answered before the server is loaded",
     "thinklsp/engine/connections.py": "only a user who tries thinklsp offline needs the offline model",
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
-    "thinklsp/lsp/editor/client_environment.py": "a server for one user hashes nothing",
+    "thinklsp/lsp/editor/connection_state.py": "a server for one user hashes nothing",
     "thinklsp/lsp/server.py": "the first code action is served before the settings are checked",
     "thinklsp/lsp/transport/connection.py": "the first code action is served before the engine is loaded",
     "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
@@ -108,7 +108,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
     engine = ["engine.user_config", "lsp.assistant", "lsp.commands"]
     stdio = ["cli.logs", "core.import_context", "settings.startup_settings", "lsp.transport.connection"]
     for module, imported in (
-        ("lsp/server.py", ["lsp.editor.checked_settings", "settings.sources"]),
+        ("lsp/server.py", ["settings.sources"]),
         ("lsp/transport/connection.py", engine),
         ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
         ("cli/acp.py", ["cli.key_setup"]),

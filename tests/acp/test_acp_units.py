@@ -26,8 +26,8 @@ from thinklsp.acp.initialization import (
 from thinklsp.acp.params import read_prompt
 from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.json_bytes import encode_json
-from thinklsp.core.sight import Sight
+from thinklsp.core.json_codec import encode_json
+from thinklsp.core.messages import Sight
 from thinklsp.core.usage import Usage
 from thinklsp.jsonrpc.first_message import FirstInput
 from thinklsp.jsonrpc.rpc_messages import InvalidParams, Request, parse_message

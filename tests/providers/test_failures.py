@@ -19,7 +19,7 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.core.secrets import mask
+from thinklsp.core.text_safety import mask
 from thinklsp.providers.failures import (
     CacheHintRefused,
     EffortRefused,

@@ -57,13 +57,12 @@ from thinklsp.core.events import (
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.secrets import format_call_id
-from thinklsp.core.text_safety import sanitize_message
+from thinklsp.core.text_safety import format_call_id, sanitize_message
 from thinklsp.engine import Choices, CompactRequest, FrontEnd, Turn, TurnRequest
+from thinklsp.engine.instructions import FOLLOW
 from thinklsp.engine.merge_plan import MergedFile, Scope
 from thinklsp.engine.results import ENDINGS, FileStatus
 from thinklsp.engine.review_policy import should_review
-from thinklsp.engine.trust import FOLLOW
 from thinklsp.settings.sources import EditorSettings
 
 _FLUSH_SECONDS = 0.05

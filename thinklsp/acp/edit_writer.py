@@ -25,13 +25,11 @@ from thinklsp.acp.updates import (
 )
 from thinklsp.core.edits import EditSet, FileEdit, compute_hunks, format_diff
 from thinklsp.core.errors import SessionError, TurnRefused
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.engine import Engine
-from thinklsp.engine.edit_records import build_files_title, to_planned_write
-from thinklsp.engine.merge_plan import FileState, MergedFile, build_sent_edit, plan_merge
+from thinklsp.engine.edit_records import build_files_title, settle_unconfirmed, to_planned_write
+from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_merge, plan_undo
 from thinklsp.engine.results import FileStatus
-from thinklsp.engine.unconfirmed_edits import settle_unconfirmed
-from thinklsp.engine.undo_plan import UndoPlan, plan_undo
 from thinklsp.jsonrpc.rpc_messages import ClientError
 from thinklsp.sessions.ledger import EditIntent, WriteOutcome, WrittenTurn
 from thinklsp.sessions.store import SessionStore

@@ -31,13 +31,19 @@ from thinklsp.acp.session_client import PermissionCancelled, SessionClient, Sess
 from thinklsp.acp.updates import build_chunks, build_replay
 from thinklsp.core.errors import PathRefused, SessionError, ThinkLspError
 from thinklsp.core.images import find_image_type
-from thinklsp.core.mentions import find_mentions
-from thinklsp.core.slash_parser import SLASH_COMMANDS, Invocation, ParsedPrompt, format_help, parse_slash_commands
+from thinklsp.core.prompt_syntax import (
+    SLASH_COMMANDS,
+    Invocation,
+    ParsedPrompt,
+    find_mentions,
+    format_help,
+    parse_slash_commands,
+)
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Engine
-from thinklsp.engine.prompt_context import find_file_references
+from thinklsp.engine.instructions import find_all_skills
+from thinklsp.engine.session_commands import format_undo
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.engine.skills import find_all_skills
-from thinklsp.engine.slash_answers import format_undo
+from thinklsp.engine.turn_request import find_file_references
 from thinklsp.jsonrpc.rpc_messages import INVALID_REQUEST, InvalidParams
 from thinklsp.sessions.session import SessionSummary
 from thinklsp.settings.sources import EditorSettings

@@ -20,10 +20,9 @@ from pydantic.alias_generators import to_camel
 
 from thinklsp.agent.prompts import Excerpt
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.file_sight import compute_digest
 from thinklsp.core.images import decode_image
-from thinklsp.core.mentions import write_mention
-from thinklsp.core.messages import ImageBlock
+from thinklsp.core.messages import ImageBlock, compute_digest
+from thinklsp.core.prompt_syntax import write_mention
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.turn_request import build_excerpt
 from thinklsp.jsonrpc.rpc_messages import InvalidParams

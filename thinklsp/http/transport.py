@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from thinklsp.core.errors import TransportFailed
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.in_process import RequestHandler, open_in_process_client
 from thinklsp.http.network_errors import (
     NETWORK_ERRORS,

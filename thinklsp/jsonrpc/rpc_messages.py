@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.json_bytes import is_shallow
+from thinklsp.core.json_codec import is_shallow
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -7,24 +7,23 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from thinklsp import __version__
-from thinklsp.core.client_identity import LOCAL_IDENTITY
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.import_context import reduce_gc, switch_threads_often
+from thinklsp.core.server_context import LOCAL_IDENTITY
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.rpc_messages import InvalidParams, format_error, is_id
 from thinklsp.jsonrpc.stdio import ExitCode
 from thinklsp.lsp.chats.chat_outline import parse_chat
 from thinklsp.lsp.documents.open_documents import Documents
-from thinklsp.lsp.editor.client import Client, Token
-from thinklsp.lsp.editor.client_environment import build_client_environment, list_private_folders
-from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.editor.work_done import WorkDone
+from thinklsp.lsp.editor.client import Client, Token, WorkDone
+from thinklsp.lsp.editor.connection_state import ConnectionState, build_client_environment, list_private_folders
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS, TURN_COMMANDS
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
@@ -33,9 +32,9 @@ from thinklsp.settings.startup_settings import StartupSettings, StartupSettingsR
 from thinklsp.workspace.uri import uri_to_path
 
 if TYPE_CHECKING:
+    from thinklsp.identity.tokens import ClientAccess
     from thinklsp.lsp.assistant import Assistant
-    from thinklsp.lsp.editor.checked_settings import CheckedSettings
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.settings.sources import CheckedSettings
     from thinklsp.settings.user_file import UserSettings
 
     EngineLoader = Callable[[], tuple[type[Assistant], Callable[["ThinkLspServer"], None]]]
@@ -133,7 +132,7 @@ class ThinkLspServer(LanguageServer):
     async def _load(self) -> Assistant:
         # Load the settings first, because the user then sees errors in the settings about a second earlier.
         make_checked, user = await asyncio.to_thread(_load_settings, self.state.environment)
-        checked = make_checked(self.state.client)
+        checked = make_checked(partial(self.state.client.show_message, "warning"))
         checked.report_problems(user)
         configured_count = len(self._configurations)
         for raw in self._configurations:
@@ -253,9 +252,8 @@ class ThinkLspServer(LanguageServer):
 
 def _load_settings(environment: Mapping[str, str]) -> tuple[type[CheckedSettings], UserSettings]:
     """Import the settings checker and read the user's settings. Raise SettingsError if they are invalid."""
-    with pause_collection("thinklsp.lsp.editor.checked_settings"), switch_threads_often():
-        from thinklsp.lsp.editor.checked_settings import CheckedSettings  # noqa: PLC0415 - imported late to keep the start fast
-        from thinklsp.settings.sources import load_user_settings  # noqa: PLC0415 - imported late to keep the start fast
+    with pause_collection("thinklsp.settings.sources"), switch_threads_often():
+        from thinklsp.settings.sources import CheckedSettings, load_user_settings  # noqa: PLC0415 - imported late to keep the start fast
     return CheckedSettings, load_user_settings(environment)
 
 

@@ -20,7 +20,7 @@ from thinklsp.core.errors import (
     RateLimited,
     StreamProtocolError,
 )
-from thinklsp.core.secrets import make_excerpt
+from thinklsp.core.text_safety import make_excerpt
 from thinklsp.providers.base import ThinkingForm
 from thinklsp.providers.decoding import parse_json_object
 from thinklsp.providers.output_room import OutputTooLong, find_output_room

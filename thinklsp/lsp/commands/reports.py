@@ -6,8 +6,8 @@ from lsprotocol.types import ExecuteCommandParams
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import build_report, run_diagnosis
+from thinklsp.engine.instructions import describe_skills
 from thinklsp.engine.results import Result
-from thinklsp.engine.skills import describe_skills
 from thinklsp.lsp.editor.arguments import NoArguments, parse_arguments
 from thinklsp.lsp.server import ThinkLspServer
 

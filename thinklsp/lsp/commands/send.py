@@ -8,20 +8,19 @@ from functools import partial
 from lsprotocol.types import ExecuteCommandParams
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.slash_parser import Invocation, format_help, parse_slash_commands
+from thinklsp.core.prompt_syntax import Invocation, format_help, parse_slash_commands
 from thinklsp.engine import ChatRequest, CompactRequest
 from thinklsp.engine.results import Result, build_plain_result
-from thinklsp.engine.slash_answers import format_undo
+from thinklsp.engine.session_commands import format_undo
 from thinklsp.lsp.assistant import Assistant
 from thinklsp.lsp.chats.chat import PendingPrompt
 from thinklsp.lsp.chats.chat_context import collect_context
 from thinklsp.lsp.chats.chat_documents import ChatAnswer
 from thinklsp.lsp.editor.arguments import SendArguments, parse_arguments
+from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.server import ThinkLspServer
-from thinklsp.lsp.turns.turn_run import TurnRun
-from thinklsp.lsp.turns.turn_text import AnswerSink, Delivery
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, TurnRun
 from thinklsp.workspace.view import WorkspaceView
 
 

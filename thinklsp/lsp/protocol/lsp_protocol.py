@@ -31,7 +31,7 @@ from cattrs import Converter
 from lsprotocol import types
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, lsp_method
 
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.jsonrpc import rpc_messages as rpc
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.writer import MessageWriter

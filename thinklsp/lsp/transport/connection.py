@@ -15,8 +15,8 @@ from thinklsp.lsp.server import ThinkLspServer, pause_collection
 from thinklsp.settings.startup_settings import StartupSettingsReader
 
 if TYPE_CHECKING:
+    from thinklsp.identity.tokens import ClientAccess
     from thinklsp.lsp.assistant import Assistant
-    from thinklsp.lsp.editor.client_access import ClientAccess
 
 
 def create_server(

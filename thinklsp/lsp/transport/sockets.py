@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from thinklsp.core.observer import NO_OBSERVER, LoginRejection, Observer
+from thinklsp.core.server_context import NO_OBSERVER, LoginRejection, Observer
 from thinklsp.jsonrpc import rpc_messages as rpc
 from thinklsp.jsonrpc.framing import BadFrame, FrameDecoder, FramingError, build_header
 from thinklsp.jsonrpc.stdio import SHUTDOWN_SECONDS, install_signal_handlers, run_and_exit
@@ -35,8 +35,7 @@ from thinklsp.lsp.transport.connection import create_server
 from thinklsp.settings.serve_section import DEFAULT_MAX_CLIENTS, ServeSection
 
 if TYPE_CHECKING:
-    from thinklsp.identity.tokens import TokenVerifier
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.identity.tokens import ClientAccess, TokenVerifier
 
 
 _log = logging.getLogger(__name__)

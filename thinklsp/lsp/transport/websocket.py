@@ -27,10 +27,9 @@ from websockets.typing import Subprotocol
 
 from thinklsp.core.errors import TokenRefused
 from thinklsp.identity.failure_limit import PERIOD_SECONDS, FailureLimit
-from thinklsp.identity.tokens import TokenVerifier
+from thinklsp.identity.tokens import ClientAccess, TokenVerifier
 from thinklsp.jsonrpc.framing import MAX_BODY_BYTES, BadFrame
 from thinklsp.jsonrpc.writer import CHUNK_BYTES, FLUSH_SECONDS, ClientDisconnected
-from thinklsp.lsp.editor.client_access import ClientAccess
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig, matches_token
 
 _log = logging.getLogger(__name__)

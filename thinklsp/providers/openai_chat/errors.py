@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinklsp.core.errors import AuthenticationFailed, BadRequest, Overloaded, ProviderError
-from thinklsp.core.secrets import make_excerpt
+from thinklsp.core.text_safety import make_excerpt
 from thinklsp.providers.budget_errors import find_budget_error
 from thinklsp.providers.decoding import parse_json_object
 from thinklsp.providers.failures import (

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.stream_events import (
+    ArgumentBuffer,
     BlockDelta,
     BlockStarted,
     BlockStopped,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.stream_events import (
+    ArgumentBuffer,
     BlockDelta,
     BlockKind,
     BlockStarted,
