@@ -23,7 +23,7 @@ from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import build_report
 from thinklsp.engine.service_check import PROBE_SECONDS
 from thinklsp.offline.scenario import load_scenario
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.model_info import find_contradictions
 from thinklsp.settings.sources import EditorSettings

@@ -17,18 +17,9 @@ from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Fallback, Notice
 from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage, strip_opaque_state
-from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking, ThinkingForm
-from thinklsp.providers.failures import (
-    CacheHintRefused,
-    CompactionRefused,
-    EffortRefused,
-    OutputRejected,
-    ThinkingCountsRefused,
-    ThinkingFormRefused,
-    ThinkingRejected,
-)
-from thinklsp.providers.model_info import ModelInfo
-from thinklsp.providers.output_room import OutputTooLong
+from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking
+from thinklsp.providers.errors import OutputRejected, OutputTooLong, RequestRefused
+from thinklsp.providers.model_info import ModelInfo, ThinkingForm
 
 _MAX_CONVERSATIONS = 16
 # An answer gets at least a quarter of `maxTokens`, or this many tokens. With less, the conversation is compacted.
@@ -147,34 +138,30 @@ class RequestFallbacks:
 
         `sent` is the rejected request. `full_request` is the original request without fallbacks.
         """
-        if isinstance(error, ThinkingRejected):
-            # Keep the changes that earlier fallbacks have made.
-            thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
-            full_request = replace(
-                full_request,
-                thinking=thinking,
-                compact_at=sent.compact_at,
-                cache_hints=sent.cache_hints,
-                thinking_counts=sent.thinking_counts,
-                max_tokens=sent.max_tokens,
-            )
-            return self._remove_thinking(error, full_request, sent)
-        if isinstance(error, ThinkingFormRefused):
-            return self._replace_form(error.instead, full_request, sent)
-        if isinstance(error, EffortRefused):
-            return self._replace_effort(full_request, sent)
         if isinstance(error, OutputTooLong):
             return _shorten_output(error.output_left, full_request, sent)
-        if isinstance(error, CompactionRefused) and sent.compact_at is not None:
-            text = f"The provider does not compact conversations with {sent.model.id}; thinklsp compacts them instead."
-            return replace(sent, compact_at=None), self._record(Fallback(sent.model.id, "compaction"), text)
-        if isinstance(error, CacheHintRefused) and sent.cache_hints:
-            text = f"The provider rejected prompt cache hints for {sent.model.id}; they are no longer sent."
-            return replace(sent, cache_hints=False), self._record(Fallback(sent.model.id, "cache"), text)
-        if isinstance(error, ThinkingCountsRefused) and sent.thinking_counts:
-            text = f"The provider cannot count tokens while {sent.model.id} thinks; the counts are shown afterwards."
-            return replace(sent, thinking_counts=False), self._record(Fallback(sent.model.id, "counts"), text)
-        return None
+        if not isinstance(error, RequestRefused):
+            return None
+        model = sent.model.id
+        match error.remedy:
+            case "drop" | "bare" | "never":
+                return self._remove_thinking(error, full_request, sent)
+            case "form":
+                return self._replace_form(error.instead, full_request, sent)
+            case "effort":
+                return self._replace_effort(full_request, sent)
+            case "compaction":
+                text = f"The provider does not compact conversations with {model}; thinklsp compacts them instead."
+                changed = replace(sent, compact_at=None)
+            case "cache":
+                text = f"The provider rejected prompt cache hints for {model}; they are no longer sent."
+                changed = replace(sent, cache_hints=False)
+            case "counts":
+                text = f"The provider cannot count tokens while {model} thinks; the counts are shown afterwards."
+                changed = replace(sent, thinking_counts=False)
+            case _:
+                assert_never(error.remedy)
+        return None if changed == sent else (changed, self._record(Fallback(model, error.remedy), text))
 
     def strip_thinking(
         self, error: ProviderError, sent: ModelRequest, encode: Callable[[ModelRequest], HttpRequest]
@@ -231,14 +218,23 @@ class RequestFallbacks:
         )
 
     def _remove_thinking(
-        self, error: ThinkingRejected, full_request: ModelRequest, sent: ModelRequest
+        self, error: RequestRefused, full_request: ModelRequest, sent: ModelRequest
     ) -> tuple[ModelRequest, Notice] | None:
+        # Keep the changes that earlier fallbacks have made.
+        full_request = replace(
+            full_request,
+            thinking=replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched),
+            compact_at=sent.compact_at,
+            cache_hints=sent.cache_hints,
+            thinking_counts=sent.thinking_counts,
+            max_tokens=sent.max_tokens,
+        )
         if _strip_request(full_request) == full_request:
             return None
-        if error.never_accepted and sent.model.id not in self._without_thinking:
+        if error.remedy == "never" and sent.model.id not in self._without_thinking:
             return _strip_request(full_request), self._record(Fallback(sent.model.id, "never"), NEVER_NOTICE)
         is_unchanged = sent.conversation == full_request.conversation and not sent.thinking.drop_mismatched
-        can_drop = error.prefix_changed and is_unchanged and sent.thinking.form == "adaptive"
+        can_drop = error.remedy == "drop" and is_unchanged and sent.thinking.form == "adaptive"
         fallback = Fallback(
             sent.model.id, "drop" if can_drop else "bare", conversation_prefix=full_request.conversation
         )

@@ -14,8 +14,7 @@ from typing import Any, get_args
 from thinklsp.core.choices import read_log_level
 from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import SettingsError, ThinkLspError
-from thinklsp.http.read_batching import load_libraries
-from thinklsp.http.routes import load_default_trust
+from thinklsp.http.routes import load_default_trust, load_libraries
 from thinklsp.http.transport import Transport
 from thinklsp.providers.catalogue import Catalogue, find_model
 from thinklsp.sessions.state_folder import StateReport, is_owned, resolve_state_folder

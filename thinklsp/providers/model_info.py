@@ -19,6 +19,7 @@ from thinklsp.core.images import IMAGE_TYPES
 from thinklsp.core.messages import ImageType
 from thinklsp.core.usage import Usage
 
+ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
 THINKING_FORMS = ("adaptive", "enabled", "disabled", "between_tools")
 
 # Types that validate catalogue rows.

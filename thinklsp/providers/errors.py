@@ -1,0 +1,638 @@
+"""Errors of providers: one table from error texts to errors, with the remedy and the sentence that tells what to do.
+
+A row of `_ROWS` applies to some dialects, statuses and texts, and the first row that matches is used. Error texts are
+matched by short fragments, because providers may change the exact wording, and gateways pass on the texts of many
+providers. An error inside a stream has no HTTP status, so its code or type determines the status. The texts come from
+the providers' error documentation, from LiteLLM 1.106 and its issues, and from recorded answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal, NamedTuple
+
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextWindowExceeded,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    StreamProtocolError,
+)
+from thinklsp.core.secrets import make_excerpt
+from thinklsp.providers.decoding import find_object, parse_json_object
+from thinklsp.providers.model_info import ThinkingForm
+
+Remedy = Literal["drop", "bare", "never", "form", "effort", "compaction", "cache", "counts"]
+
+
+class RequestRefused(BadRequest):
+    """The error raised when a provider rejects a part of the request that can be changed or left out.
+
+    `remedy` is the change: `form` is another form of thinking, which is `instead`. `effort` is a lower effort.
+    `compaction`, `cache` and `counts` leave out the request for compaction, for caching and for token counts while the
+    model is thinking. The others concern earlier thinking: the provider can `drop` it because messages before it have
+    changed, the request can be sent `bare` of it, or the provider `never` accepts it.
+    """
+
+    remedy: Remedy
+    instead: ThinkingForm = "unset"
+
+
+class OutputRejected(StreamProtocolError):
+    """The error raised when the provider could not read the model's output. The model can do better if told why."""
+
+
+class OutputTooLong(ContextWindowExceeded):
+    """The error raised when a prompt fits the context window, but not together with the requested output.
+
+    `output_left` is the number of tokens that are left for the output.
+    """
+
+    output_left = 0
+
+
+class BudgetExceeded(RateLimited):
+    """The error raised when a budget is used up. `retry_after` is the time until it is reset, if the service says."""
+
+    retryable = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What an error text means: the error, its sentence, and attributes that are set on the error.
+
+    The sentence may contain `{status}` and the named groups of the row's pattern. If `is_quoted` is true, the
+    provider's message follows.
+    """
+
+    error: type[ProviderError]
+    sentence: str
+    attributes: Mapping[str, Any]
+    is_quoted: bool
+
+
+def _mean(error: type[ProviderError], sentence: str, *, is_quoted: bool = True, **attributes: Any) -> _Meaning:
+    return _Meaning(error, sentence, attributes, is_quoted)
+
+
+_BUDGET = _mean(
+    BudgetExceeded,
+    "Your budget at this service is used up ({status}): wait until it is reset, or ask the administrator of the "
+    "service to raise it.",
+)
+_KEY = _mean(
+    AuthenticationFailed,
+    "The provider rejected the API key ({status}): check the source of the key (environment variable, keyring or "
+    "command) and that the key belongs to this provider.",
+)
+_SERVER_KEY = _mean(
+    AuthenticationFailed,
+    "The server requires a valid API key (401): set `THINKLSP_COMPATIBLE_API_KEY`, or check the key that is configured "
+    "for this server.",
+)
+_NO_CREDIT = _mean(
+    BadRequest, "The API key's account has no credit left ({status}): add credit in the provider's console."
+)
+_SPEND_LIMIT = _mean(
+    RateLimited,
+    "The account has reached its spend limit ({status}): raise the limit in the provider's console or wait until it is "
+    "reset.",
+    retryable=False,
+)
+_REQUEST_SIZE = _mean(
+    RateLimited,
+    "The request exceeds the account's rate limit on its own (429): compact the conversation, start a new session, or "
+    "raise the limit in the provider's console.",
+    retryable=False,
+)
+_NO_QUOTA = _mean(
+    RateLimited,
+    "This account has no quota for this model ({status}): choose another model, or enable billing in the provider's "
+    "console.",
+    retryable=False,
+)
+_DAY_QUOTA = "This model's daily quota is used up ({status}): choose another model, raise the quota in the provider's "
+_UNTIL_TOMORROW = _mean(RateLimited, f"{_DAY_QUOTA}console, or wait until tomorrow.", retryable=False)
+_WINDOW = "The conversation exceeds the model's context window: compact it or start a new session."
+_OUTPUT = (
+    "The conversation and `maxTokens` together exceed the model's context window: lower `maxTokens`, or compact the "
+    "conversation."
+)
+_TOO_LONG = _mean(ContextWindowExceeded, _WINDOW)
+_TOO_LONG_HERE = _mean(ContextWindowExceeded, f"{_WINDOW} On your own server, you can also raise the context length.")
+_EARLIER_THINKING = (
+    "The provider rejected the earlier thinking in this conversation: compact it or start a new session."
+)
+_BARE = _mean(RequestRefused, _EARLIER_THINKING, is_quoted=False, remedy="bare")
+_NEVER = _mean(
+    RequestRefused,
+    'The server rejects the model\'s earlier thinking: set `reasoning = "none"` under '
+    "`[providers.openai-compatible]` in your config.toml.",
+    remedy="never",
+)
+_NO_COMPACTION = _mean(
+    RequestRefused,
+    "The provider does not offer compaction for this model: set `compaction.by` to `thinklsp`.",
+    remedy="compaction",
+)
+_NO_SUMMARIES = _mean(
+    BadRequest,
+    "The provider offers no readable thinking summaries for this account or this model: set `thinking.display` to "
+    "`status`, or verify the organization in the provider's console.",
+)
+_FORM = "The model rejected this form of thinking: change `thinking.mode`."
+_UNSET, _OFF, _ADAPTIVE, _BETWEEN_TOOLS = (
+    _mean(RequestRefused, _FORM, remedy="form", instead=instead)
+    for instead in ("unset", "off", "adaptive", "between_tools")
+)
+_NO_OFF = _mean(
+    RequestRefused,
+    "The model cannot turn thinking off: set `thinking.mode` to `auto`.",
+    remedy="form",
+    instead="adaptive",
+)
+_EFFORT = _mean(RequestRefused, "The model rejected this effort: change `effort`.", remedy="effort")
+_NO_TOOLS = _mean(BadRequest, "{model} cannot call tools, which thinklsp needs: choose another model with `model`.")
+_NOT_FETCHED = _mean(
+    BadRequest,
+    "The server has no model {model}: choose another model with `model` or download it first (`ollama pull {model}`).",
+)
+_LOADING = _mean(Overloaded, "The server is still loading its model (503).", loading=True, retry_after=10.0)
+
+_ANY = range(1_000)
+# The statuses of rejected requests. Some servers respond with status 404 if an item in the conversation is missing.
+# Servers of Chat Completions use different statuses for the same error.
+_REJECTED = (400, 404, 422)
+_CHAT = "chat"
+
+
+class _Row(NamedTuple):
+    """The meaning of the responses that match.
+
+    `dialects` are the names of dialects or kinds of server, or an empty string for all of them. If `statuses` is None,
+    the row applies to statuses of rejected requests. `pattern` is searched in the error's names and its message. If
+    `has_wait` is set, the row applies only if the provider names a delay, or only if it does not.
+    """
+
+    dialects: str
+    statuses: Collection[int] | None
+    pattern: str
+    meaning: _Meaning
+    has_wait: bool | None = None
+
+    def match(self, report: ErrorReport, dialects: Collection[str]) -> re.Match[str] | None:
+        statuses = self.statuses or (_ANY if _CHAT in dialects else _REJECTED)
+        if report.status not in statuses or self.has_wait not in (None, report.wait_seconds is not None):
+            return None
+        is_own = not self.dialects or not set(dialects).isdisjoint(self.dialects.split())
+        return re.search(self.pattern, report.text, re.IGNORECASE | re.DOTALL) if is_own else None
+
+
+def _both(one: str, other: str) -> str:
+    """Return a pattern for texts that match both patterns, in any order."""
+    return f"^(?=.*(?:{one})).*(?:{other})"
+
+
+_TOO_LONG_TEXTS = (
+    r"context_length_exceeded|exceed_context_size|available context size|max(?:imum)? context length"
+    r"|maximum model length|(?:exceeds|greater than) the context length|context the overflows|exceed context limit"
+    r"|exceeded model token limit|prompt is too long|`max_new_tokens` must be <=|context window"
+    r"|exceeds the maximum number of tokens|input token count|request payload size exceeds"
+)
+_THINKING_TEXTS = (
+    r"invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified|bound to a different conversation"
+    r"|expected `?thinking`? or `?redacted_thinking|must be passed back|encrypted[ _]content\b.*could not be verified"
+    r"|was provided without its required|item with id '[^']*' not found|thought[_ ]?signature|continuation[_ ]token"
+)
+_UNKNOWN_FIELD = (
+    r"extra inputs are not permitted|extra_forbidden|unknown parameter|unsupported[ _]parameter"
+    r"|unrecognized request argument|additional properties|unknown field|unknown name|is unsupported"
+)
+_THINKING_FIELD = r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b"
+_REASONING_FIELD = r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b"
+_LEVEL_REFUSED = _both(r"\breasoning(?:[_. ]effort| value)\b", "invalid|unsupported|not support|must be|should be")
+_NONE_REFUSED = r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]"""
+_NO_MODEL = (
+    r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
+    r"|\bmodel \S+ (?:is |was )?(?:not found|does not exist)|\bmodel \S+, try pulling|invalid model name"
+)
+_QUOTED_MODEL = r"""\bmodel ["'`](?P<model>[^"'`]+)["'`]"""
+_DAY = r"per[ _-]?day|daily|\b[rt]pd\b"
+
+_BY_STATUS: tuple[tuple[str, Collection[int], type[ProviderError], str], ...] = (
+    ("", [401], _KEY.error, _KEY.sentence),
+    ("", [403], AuthenticationFailed, "The API key is not allowed to do this (403)."),
+    (
+        _CHAT,
+        [404],
+        BadRequest,
+        (
+            "The server does not recognize this address or model (404): check `model` and the base URL, which usually "
+            "ends in `/v1`."
+        ),
+    ),
+    (
+        "",
+        [404],
+        BadRequest,
+        "The provider does not recognize this model or address (404): check `model` and the base URL.",
+    ),
+    (
+        _CHAT,
+        [405],
+        BadRequest,
+        "The server has no chat API at this address (405): check the base URL, which usually ends in `/v1`.",
+    ),
+    ("", [408, 409], Overloaded, "The provider could not complete the request ({status})."),
+    (
+        "",
+        [413],
+        ContextWindowExceeded,
+        "The conversation is too large for one request to this provider (413): compact it or start a new session.",
+    ),
+    ("", [429], RateLimited, "This account has reached the provider's rate limit (429)."),
+    ("google", [499], Overloaded, "The provider aborted the request ({status})."),
+    (_CHAT, [501], BadRequest, "The server does not support this request (501)."),
+    ("", [503, 529], Overloaded, "The provider is overloaded ({status})."),
+    ("", range(500, 1_000), Overloaded, "The provider has an internal error ({status})."),
+    ("", range(400), BadRequest, "The response was not a model answer ({status}): check the base URL."),
+)
+
+_ROWS = (
+    # Gateways report budgets with different statuses, so the name and the text of the error are checked.
+    _Row("", _ANY, r"\bbudget_exceeded\b", _BUDGET),
+    _Row("", [429], r"^[^\n]*\bbilling_error\b", _BUDGET),
+    _Row("", range(400, 500), r"budget has been exceeded|exceeded ?budget|over budget|crossed budget", _BUDGET),
+    _Row("", range(400, 500), r"max budget limit|spend limit reached", _BUDGET),
+    # Output of the model that the provider could not read, which it reports like a fault of the request.
+    _Row(
+        "",
+        {*_ANY} - {401, 403, 429},
+        "(?P<fault>tool_use_failed|json_validate_failed|output_parse_failed|tool call validation failed"
+        "|error parsing tool call)",
+        _mean(OutputRejected, "The provider could not read the model's tool call ({fault})."),
+    ),
+    _Row(_CHAT, [401], "", _SERVER_KEY),
+    _Row("", None, "api key not valid|api key expired|api_key_invalid", _KEY),
+    _Row("", [429], "request too large", _REQUEST_SIZE),
+    # A text about compaction may also mention the context window.
+    _Row("responses", None, "param=context_management|'context_management", _NO_COMPACTION),
+    _Row("responses", _ANY, "context_length_exceeded", _TOO_LONG),
+    _Row(_CHAT, None, _TOO_LONG_TEXTS, _TOO_LONG_HERE),
+    _Row("", None, _TOO_LONG_TEXTS, _TOO_LONG),
+    # Earlier thinking that is missing, changed, damaged or from another provider.
+    _Row("anthropic", None, "bound to a different conversation", replace(_BARE, attributes={"remedy": "drop"})),
+    _Row("", _ANY, "invalid_encrypted_content", _BARE),
+    _Row("", None, _THINKING_TEXTS, _BARE),
+    _Row(_CHAT, None, _both(_UNKNOWN_FIELD, _REASONING_FIELD), _NEVER),
+    # Other parts of a request.
+    _Row(
+        "",
+        None,
+        _both("prompt_cache_key|cache_control", f"not support|not permitted|unsupported|unexpected|{_UNKNOWN_FIELD}"),
+        _mean(RequestRefused, "The provider does not accept prompt cache hints.", remedy="cache"),
+    ),
+    _Row(
+        "anthropic",
+        None,
+        "thinking-token-count",
+        _mean(RequestRefused, "The provider does not count tokens while the model thinks.", remedy="counts"),
+    ),
+    _Row("responses", None, r"reasoning\.summary|reasoning summaries", _NO_SUMMARIES),
+    # The form of thinking, and the form that the model accepts instead.
+    _Row("anthropic", None, '"type": "between_tools"} instead of', _BETWEEN_TOOLS),
+    _Row("anthropic", None, r'"thinking\.type\.(?:enabled|disabled)" is not supported', _ADAPTIVE),
+    _Row("anthropic", None, r'"thinking\.type\.between_tools" is not supported', _OFF),
+    _Row("anthropic", None, r"thinking: input tag|thinking\.(?:adaptive|between_tools)\.", _UNSET),
+    _Row("", None, r"(?:thinking|reasoning) is not supported|does not support (?:thinking|reasoning)\b", _UNSET),
+    _Row("", None, "reasoning is mandatory|thinking is not enabled for this model", _UNSET),
+    _Row("google", None, "include_thoughts is only enabled when thinking is", _UNSET),
+    _Row("google", None, "budget 0 is invalid|only works in thinking mode|thinking[ _]?budget", _ADAPTIVE),
+    _Row("chat responses", None, _both(_UNKNOWN_FIELD, _THINKING_FIELD), _UNSET),
+    _Row(
+        _CHAT,
+        None,
+        _both(_LEVEL_REFUSED, "/v1/responses"),
+        _mean(BadRequest, "This model supports tools only in the Responses API: set `provider` to `openai`."),
+    ),
+    _Row(_CHAT, None, _both(_LEVEL_REFUSED, _NONE_REFUSED), _UNSET),
+    _Row("responses", None, _both(r"reasoning\.effort", _NONE_REFUSED), _NO_OFF),
+    # Gateways use other providers' field names for the effort.
+    _Row("anthropic", None, r"output_config|effort parameter|reasoning[._]effort", _EFFORT),
+    _Row("google", None, "thinking[ _]?level", _EFFORT),
+    _Row(_CHAT, None, _LEVEL_REFUSED, _EFFORT),
+    _Row("responses", None, r"reasoning\.effort", _EFFORT),
+    _Row("responses", None, "param=reasoning|encrypted content is not supported", _UNSET),
+    # The model has no tools, or does not exist.
+    _Row("", None, r"(?:(?P<model>\S+) )?does not support (?:tools?|function calling)\b|support tool use", _NO_TOOLS),
+    _Row(
+        "",
+        None,
+        r"function calling is not (?:enabled|supported)(?: for (?:models/)?(?P<model>[\w.-]*\w))?",
+        _NO_TOOLS,
+    ),
+    _Row(
+        _CHAT,
+        None,
+        "(?P<flags>--jinja|--enable-auto-tool-choice and --tool-call-parser)",
+        _mean(BadRequest, "The server was started without support for tools: start it with {flags}."),
+    ),
+    _Row(_CHAT, None, _both("try pulling", _QUOTED_MODEL), _NOT_FETCHED),
+    _Row("ollama", None, _both(_NO_MODEL, _QUOTED_MODEL), _NOT_FETCHED),
+    _Row(
+        _CHAT,
+        None,
+        _both(_NO_MODEL, _QUOTED_MODEL),
+        _mean(BadRequest, "The server has no model {model}: choose another model with `model`."),
+    ),
+    _Row(
+        _CHAT,
+        None,
+        _NO_MODEL,
+        _mean(BadRequest, "The server has no such model: choose another model with `model`."),
+    ),
+    _Row(_CHAT, [503], r"\bloading (?:the )?model\b", _LOADING),
+    _Row(_CHAT, [503], r"\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b", _LOADING),
+    # Credit and limits of the account.
+    _Row("", [402], "", _NO_CREDIT),
+    _Row("", _ANY, "insufficient_quota|billing_not_active|insufficient balance|exceeded_current_quota", _NO_CREDIT),
+    _Row("", _ANY, "credit balance is too low", _NO_CREDIT),
+    _Row("", _ANY, "billing_hard_limit_reached|reached your specified api usage limits", _SPEND_LIMIT),
+    _Row("", [429], "enforced_spend_limit_reached", _SPEND_LIMIT, has_wait=False),
+    _Row("", [429], r"\blimit: 0(?![\d.]*\d)", _NO_QUOTA),
+    # The delay beside Google's daily limit is that of the limit of the minute.
+    _Row("google", [429], r"^[^\n]*PerDay", _UNTIL_TOMORROW),
+    _Row("", [429], _DAY, _UNTIL_TOMORROW, has_wait=False),
+    _Row("", [429], _DAY, _mean(RateLimited, f"{_DAY_QUOTA}console.")),
+    *(_Row(dialects, statuses, "", _mean(error, sentence)) for dialects, statuses, error, sentence in _BY_STATUS),
+    # thinklsp does not recognize the provider's reason.
+    _Row("", [400, 422], "", _mean(BadRequest, "The provider rejected the request ({status}).", unexplained=True)),
+    _Row("", _ANY, "", _mean(BadRequest, "The provider rejected the request ({status}).")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """A provider error in a common format.
+
+    `names` contains the provider's own names for the error and the rejected field, as in ``param=reasoning.effort``.
+    `model` is the requested model ID. `wait_seconds` is the delay that the provider asked for.
+    """
+
+    status: int
+    message: str
+    names: str = ""
+    wait_seconds: float | None = None
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.names}\n{self.message}"
+
+    @property
+    def quotation(self) -> str:
+        """The provider's message as a sentence that can be appended to another sentence, or an empty string."""
+        line = make_excerpt(self.message, self.model)
+        return f" The provider says: {line}{'' if line[-1] in '.!?…' else '.'}" if line else ""
+
+
+def classify(report: ErrorReport, dialects: Collection[str]) -> ProviderError:
+    """Return the error of the first row that matches the report."""
+    matches = ((row.meaning, row.match(report, dialects)) for row in _ROWS)
+    meaning, match = next((meaning, match) for meaning, match in matches if match is not None)
+    kind, sentence, left = meaning.error, meaning.sentence, find_output_room(report.message)
+    if kind is ContextWindowExceeded and left is not None:
+        kind, sentence = OutputTooLong, sentence.replace(_WINDOW, _OUTPUT)
+    # A name in a text may be the path of a model. Ollama adds the address of its library.
+    found = {name: (value or "").rsplit("/library/", 1)[-1][:200] for name, value in match.groupdict().items()}
+    words = {name: make_excerpt(value, report.model) or "This model" for name, value in found.items()}
+    text = sentence.format(status=report.status, **words)
+    error = kind(text + (report.quotation if meaning.is_quoted else ""))
+    for name, value in meaning.attributes.items():
+        setattr(error, name, value)
+    if isinstance(error, OutputTooLong):
+        error.output_left = left or 0
+    if report.wait_seconds is not None and (error.retryable or isinstance(error, BudgetExceeded)):
+        error.retry_after = report.wait_seconds
+    return error
+
+
+def classify_response(
+    dialects: Collection[str], status: int, headers: Mapping[str, str], body: bytes, model: str
+) -> ProviderError:
+    """Return the error for a non-streaming HTTP response. Header names are lowercase."""
+    content = parse_json_object(body)
+    plain = "" if content else body[:10_000].decode("utf-8", "replace")
+    error = classify(_read_report(status, content, plain, headers, model), dialects)
+    override = {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
+    # A retry does not help before the budget is raised or paid.
+    if override is not None and status != 402 and not isinstance(error, BudgetExceeded):
+        error.retryable = override
+    return error
+
+
+def classify_event(dialect: str, content: Mapping[str, Any]) -> ProviderError:
+    """Return the error for an error event, or for an error object in a response with status 200."""
+    error = _find_error(content)
+    names = (error.get(key) for key in ("code", "type", "status")) if isinstance(error, dict) else ()
+    status = next((status for name in names if (status := _find_status(name)) is not None), 500)
+    return classify(_read_report(status, content, "", {}, ""), (dialect,))
+
+
+def name_address(error: ProviderError, status: int, url: str, model: str) -> ProviderError:
+    """Add the address and the model to the error if the address or the model was not found."""
+    if status == 404:
+        error.args = (f"{error} The request for {model or 'no model'} went to {url}.",)
+    return error
+
+
+# Maps the lower-case `code`, `type` or `status` of an error to an HTTP status.
+_STATUS_OF_NAME = {
+    name: status
+    for status, names in {
+        400: "badrequesterror context_length_exceeded exceed_context_size_error invalid_argument failed_precondition"
+        " out_of_range invalid_request_error",
+        401: "authentication_error invalid_api_key unauthenticated",
+        402: "billing_error",
+        403: "permission_error permission_denied data_residency_mismatch",
+        404: "not_found_error notfounderror not_found model_not_found",
+        409: "conflict_error aborted",
+        413: "request_too_large",
+        429: "rate_limit_error rate_limit_exceeded insufficient_quota resource_exhausted tokens requests",
+        499: "cancelled",
+        501: "not_supported_error",
+        503: "service_unavailable unavailable_error unavailable server_is_overloaded slow_down",
+        504: "timeout_error vector_store_timeout deadline_exceeded",
+        529: "overloaded_error",
+    }.items()
+    for name in names.split()
+}
+_REQUEST_ERROR = re.compile(r"invalid|unsupported|image|policy|violation|context_length|billing")
+
+
+def _find_status(name: object) -> int | None:
+    """Return the HTTP status for an error's code, type or status name, or None."""
+    if isinstance(name, str) and not name.isdecimal():
+        return _STATUS_OF_NAME.get(name.lower()) or (400 if _REQUEST_ERROR.search(name) else None)
+    number = int(name) if isinstance(name, str) and len(name) == 3 else name
+    return number if isinstance(number, int) and 400 <= number < 600 else None
+
+
+def _find_error(content: Mapping[str, Any]) -> Any:
+    """Return the error in a response. Servers use the key `error`, the key `detail`, or no key at all."""
+    return next((content[key] for key in ("error", "detail") if content.get(key)), content)
+
+
+def _read_report(
+    status: int, content: Mapping[str, Any], plain: str, headers: Mapping[str, str], model: str
+) -> ErrorReport:
+    error = _find_error(content)
+    message, names = _read_message(error)
+    details = error.get("details") if isinstance(error, dict) else None
+    facts = [fact for fact in details if isinstance(fact, dict)] if isinstance(details, list) else []
+    if isinstance(details, dict):
+        names.append(str(details.get("error_code") or ""))
+    names += [reason for fact in facts if isinstance(reason := fact.get("reason"), str)]
+    # Google names the limit of an account in a list of violations.
+    names += ["PerDay" for fact in facts if "PerDay" in str(fact.get("violations"))]
+    message = message or plain
+    wait = _find_wait(status, message, content, headers, facts)
+    return ErrorReport(status, message, " ".join(names), wait, model)
+
+
+def _read_message(error: Any) -> tuple[str, list[str]]:
+    """Return an error's message and its names. A gateway's own message says only that the provider behind it failed."""
+    if not isinstance(error, dict):
+        return _read_words(error) or (json.dumps(error) if error else ""), []
+    names = [str(error[key]) for key in ("code", "type", "status") if isinstance(error.get(key), str | int)]
+    if isinstance(param := error.get("param"), str):
+        names.append(f"param={param}")
+    message = error.get("message") or error.get("detail") or ""
+    metadata = error.get("metadata")
+    cause = metadata.get("raw") if isinstance(metadata, dict) else None
+    if isinstance(cause, str):
+        inner = parse_json_object(cause)
+        cause = _read_message(_find_error(inner))[0] if inner else cause
+    texts = (_read_words(message) or str(message), cause)
+    return " ".join(text for text in texts if isinstance(text, str) and text), names
+
+
+def _read_words(value: object) -> str:
+    """Return an error text, or the texts of a list of errors, as FastAPI sends it. Return "" for anything else."""
+    if isinstance(value, list):
+        return "; ".join(_read_item(item) if isinstance(item, dict) else str(item) for item in value)
+    return value if isinstance(value, str) else ""
+
+
+def _read_item(item: Mapping[str, Any]) -> str:
+    """Return the text of an error in a list, behind the name of the field that it is about."""
+    place, text = item.get("loc"), str(item.get("msg") or item.get("message") or item)
+    return f"{'.'.join(map(str, place))}: {text}" if isinstance(place, list) else text
+
+
+# The patterns take long for a long text without a match.
+_MAX_ROOM_CHARS = 1_000
+# The texts of Anthropic and Bedrock, of vLLM's versions, of text-generation-inference and Together, and of OpenAI,
+# DeepSeek, OpenRouter and SGLang. `total` is the prompt and the output.
+_ROOM_TEXTS = (
+    r"(?P<prompt>\d+) \+ (?P<output>\d+) > (?P<window>\d+)",
+    r"(?P<output>\d+) > (?P<window>\d+) - (?P<prompt>\d+)",
+    r"context length is (?P<window>\d+) .*requested (?P<output>\d+) output tokens .* (?P<prompt>\d+) input tokens",
+    r"<= (?P<window>\d+)\. given: (?P<prompt>\d+) `inputs` tokens and (?P<output>\d+) `max_new_tokens`",
+    r"context length \w+ (?P<window>\d+) .*requested \D*(?P<total>\d+) .* (?P<output>\d+) \D+ the (?:comple|out)",
+)
+
+
+def find_output_room(message: str) -> int | None:
+    """Return the number of tokens that are left for the output, or None if the message does not name the output."""
+    for pattern in _ROOM_TEXTS:
+        if (match := re.search(pattern, message[:_MAX_ROOM_CHARS].lower(), re.DOTALL)) is not None:
+            found = {name: int(number) for name, number in match.groupdict().items()}
+            prompt = found["prompt"] if "prompt" in found else found["total"] - found["output"]
+            left = found["window"] - prompt
+            return left if 0 < left < found["output"] else None
+    return None
+
+
+_WAIT = re.compile(r"(?:try again|retry) (?:in|after) ((?:[\d.]+ ?[a-z]+[, ]*(?:and )?)+)", re.IGNORECASE)
+_WAIT_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|[dhms])", re.IGNORECASE)
+_UNIT_SECONDS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MILLISECONDS_FROM = 1e12
+
+
+def _find_wait(
+    status: int,
+    message: str,
+    content: Mapping[str, Any],
+    headers: Mapping[str, str],
+    facts: Iterable[Mapping[str, Any]],
+) -> float | None:
+    """Return the delay in seconds that the provider asked for, or None.
+
+    Google sends it in the error's details. The text is used only for rate limits.
+    """
+    delays = (re.fullmatch(r"(\d+(?:\.\d+)?)s", str(fact.get("retryDelay"))) for fact in facts)
+    wait = next((float(delay[1]) for delay in delays if delay), None)
+    wait = parse_retry_after(headers) if wait is None else wait
+    if wait is None and re.search(_DAY, message, re.IGNORECASE):
+        wait = _find_reset(content, headers)
+    return _parse_wait(message) if wait is None and status == 429 else wait
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the delay in seconds that the headers ask for, or None if they contain no valid delay.
+
+    A date is compared with the response's `Date` header, because the clock on this machine may be wrong.
+    """
+    milliseconds = _parse_number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _parse_number(value)
+    if seconds is not None or value is None:
+        return seconds
+    until, now = _parse_date(value), _parse_date(headers.get("date"))
+    return None if until is None or now is None or until < now else until - now
+
+
+def _find_reset(content: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+    """Return the seconds until a limit of a day is reset, or None if the response does not say.
+
+    OpenRouter names the reset in a header, which is also in the error's metadata.
+    """
+    inner = find_object(content, "error", "metadata", "headers") or {}
+    values = (value for key, value in (*headers.items(), *inner.items()) if key.lower() == "x-ratelimit-reset")
+    reset = next(filter(None, (_parse_number(str(value)) for value in values)), 0.0)
+    seconds = reset / 1000 if reset >= _MILLISECONDS_FROM else reset
+    now = _parse_date(headers.get("date"))
+    return seconds - now if now is not None and seconds > now else None
+
+
+def _parse_wait(text: str) -> float | None:
+    """Return the delay in seconds that an error text asks for, such as `try again in 4h59m3.5s`, or None."""
+    match = _WAIT.search(text)
+    parts = _WAIT_PART.findall(match[1]) if match else []
+    return sum(float(number) * _UNIT_SECONDS[unit.lower()] for number, unit in parts) if parts else None
+
+
+def _parse_number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None
+
+
+def _parse_date(value: str | None) -> float | None:
+    """Return the time of an HTTP date with a time zone, in seconds since 1970, or None."""
+    try:
+        date = parsedate_to_datetime(value or "")
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return date.timestamp() if date.tzinfo else None
