@@ -16,8 +16,7 @@ from tests.support.anthropic_samples import ENDPOINT, FOLDER, PLAIN, cases, expe
 from tests.support.chat_samples import chunk as chat_chunk
 from tests.support.chat_samples import server
 from tests.support.other_hosts import SseServer, Step, answer, chunk, head
-from thinklsp.agent.budget import BudgetLimits, MeteredCaller, UsageLedger
-from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.budget import BudgetLimits, ContextMeter, MeteredCaller, UsageLedger
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, HttpModelCaller, ModelCaller
 from thinklsp.core import errors
 from thinklsp.core.events import DataReceived, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent

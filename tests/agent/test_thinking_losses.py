@@ -13,7 +13,7 @@ from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, result
 from tests.support.chat_samples import chunk, server
 from tests.support.other_hosts import SseServer, Step, head
 from thinklsp.agent.model_call import HttpModelCaller
-from thinklsp.agent.thinking_losses import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
+from thinklsp.agent.request_fallbacks import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.http.retry import RetryPolicy

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.core.front_matter import MAX_FRONT_MATTER_BYTES, FrontMatterError, Value, parse_front_matter
+from thinklsp.core.markdown import MAX_FRONT_MATTER_BYTES, FrontMatterError, Value, parse_front_matter
 
 READ: dict[str, tuple[str, dict[str, Value]]] = {
     "empty": ("", {}),

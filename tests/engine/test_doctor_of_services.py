@@ -20,8 +20,7 @@ from tests.stand_ins.http_server import Simulator
 from tests.support.other_hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
-from thinklsp.engine.diagnosis import build_report
-from thinklsp.engine.service_check import PROBE_SECONDS
+from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report
 from thinklsp.offline.scenario import load_scenario
 from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.catalogue import find_model

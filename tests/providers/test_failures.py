@@ -19,7 +19,7 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.core.secrets import mask
+from thinklsp.core.text_safety import mask
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.errors import OutputTooLong, RequestRefused, parse_retry_after

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -18,6 +17,7 @@ from thinklsp.core.messages import (
     UserMessage,
     ensure_unique_call_ids,
 )
+from thinklsp.core.stream_events import MessageAccumulator
 from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model

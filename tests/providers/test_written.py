@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.dialects import Place, place
 from tests.support.sizes import examples
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,

@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpx
 
 from thinklsp.core.errors import HeaderRefused, TransportFailed
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.routes import Route, check_url, find_route, open_client
 
 # The maximum number of bytes to buffer while the caller does not read.

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
-from thinklsp.core.secrets import hide_secrets
 from thinklsp.core.stream_events import StreamEvent
+from thinklsp.core.text_safety import hide_secrets
 from thinklsp.core.usage import Usage
 from thinklsp.providers.decoding import find_object, parse_json_object
 from thinklsp.providers.errors import classify_response

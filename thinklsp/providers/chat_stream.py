@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.errors import Overloaded, StreamProtocolError
 from thinklsp.core.messages import StopReason
 from thinklsp.core.stream_events import (
+    ArgumentBuffer,
     BlockDelta,
     BlockStarted,
     BlockStopped,

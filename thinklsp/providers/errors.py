@@ -24,7 +24,7 @@ from thinklsp.core.errors import (
     RateLimited,
     StreamProtocolError,
 )
-from thinklsp.core.secrets import make_excerpt
+from thinklsp.core.text_safety import make_excerpt
 from thinklsp.providers.decoding import find_object, parse_json_object
 from thinklsp.providers.model_info import ThinkingForm
 

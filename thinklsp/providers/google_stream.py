@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thinklsp.core.messages import StopReason
-from thinklsp.core.secrets import make_excerpt
 from thinklsp.core.stream_events import (
     BlockDelta,
     BlockKind,
@@ -27,6 +26,7 @@ from thinklsp.core.stream_events import (
     TextDelta,
     ThinkingDelta,
 )
+from thinklsp.core.text_safety import make_excerpt
 from thinklsp.core.usage import Usage
 from thinklsp.providers.decoding import (
     build_cut_off_error,

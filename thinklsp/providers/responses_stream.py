@@ -12,10 +12,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import COMPACTION_TYPE, StopReason
 from thinklsp.core.stream_events import (
+    ArgumentBuffer,
     BlockDelta,
     BlockKind,
     BlockStarted,

@@ -1,33 +1,161 @@
-"""The session commands that editors and the terminal share, such as list, export and restore.
+"""The session commands that editors and the terminal share, such as list, export, usage and restore.
 
 Results are JSON values without opaque state. Users identify a session by its id, by the beginning of its id, or by
-`last`.
+`last`. The answers to slash commands are Markdown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
-from thinklsp.agent.compaction_plan import adapt_to_new_history
+from thinklsp.agent.compaction import adapt_to_new_history
+from thinklsp.agent.prompts import extract_user_text, list_excerpts
+from thinklsp.agent.summary import extract_prompt, is_summary_message
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import Conversation, UserMessage
-from thinklsp.core.usage import serialize_usage
+from thinklsp.core.messages import Conversation, ImageBlock, Message, TextBlock, ToolResultBlock, UserBlock, UserMessage
+from thinklsp.core.prompt_syntax import Invocation, format_help
+from thinklsp.core.usage import Usage, serialize_usage
 from thinklsp.engine.engine import Engine
-from thinklsp.engine.usage_report import format_cost
-from thinklsp.engine.user_words import describe_turns, show_user_words
+from thinklsp.engine.results import FileStatus
+from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.sessions.archives import Archive, ArchivedConversation
 from thinklsp.sessions.export import list_model_texts, to_json, to_markdown
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session, SessionSummary
+from thinklsp.sessions.spending import UsageReport, read_utc_date
 from thinklsp.sessions.store import SessionStore
 from thinklsp.tools.markdown_sanitizer import sanitize_in_background
+
+
+async def build_usage_report(store: SessionStore, session_id: str | None) -> dict[str, Any]:
+    """Build the result of `thinklsp.usage`. Without a session, the result contains only today's figures.
+
+    `unpriced` lists models with an unknown price. The costs do not include calls to these models.
+    """
+    usage_data = UsageReport(Usage(), {}, {}, {}) if session_id is None else await store.report_usage(session_id)
+    return {
+        "sessionId": session_id,
+        "total": _build_figures(usage_data.total),
+        "byTurn": [{"turnId": turn} | _build_figures(usage) for turn, usage in usage_data.by_turn.items()],
+        "byDay": [{"day": day.isoformat()} | _build_figures(usage) for day, usage in usage_data.by_day.items()],
+        "byModel": [{"model": model} | _build_figures(usage) for model, usage in usage_data.by_model.items()],
+        "unpriced": [model for model, usage in usage_data.by_model.items() if usage.cost_usd is None],
+        "today": _build_figures(await store.sum_day(read_utc_date())),
+    }
+
+
+def _build_figures(usage: Usage) -> dict[str, Any]:
+    read, total = usage.cache_read_tokens, usage.input_tokens
+    return serialize_usage(usage) | {"cacheShare": None if read is None or not total else round(read / total, 4)}
+
+
+def format_usage(report: dict[str, Any]) -> str:
+    """Format a usage report as Markdown."""
+    if not report["byTurn"] and not report["byDay"]:
+        return f"This session has not called a model yet. All sessions today: {_format_totals(report['today'])}."
+    rows = [_format_usage_row("all", report["total"])]
+    rows += [_format_usage_row(f"turn {number}", turn) for number, turn in enumerate(report["byTurn"], 1)]
+    rows += [_format_usage_row(day["day"], day) for day in report["byDay"]]
+    rows += [_format_usage_row(model["model"], model) for model in report["byModel"]]
+    head = "| | input | cached | output | thinking | cost |\n|---|---|---|---|---|---|"
+    parts = ["\n".join((head, *rows))]
+    if report["unpriced"]:
+        parts.append(f"Costs exclude calls to models with an unknown price: {', '.join(report['unpriced'])}.")
+    parts.append(f"All sessions today: {_format_totals(report['today'])}.")
+    return "\n\n".join(parts)
+
+
+def _format_usage_row(name: str, usage: dict[str, Any]) -> str:
+    share = "" if usage["cacheShare"] is None else f" ({usage['cacheShare']:.0%})"
+    cells = [name.replace("|", "\\|"), _format_count(usage["inputTokens"])]
+    cells += [
+        _format_count(usage["cacheReadTokens"]) + share,
+        _format_count(usage["outputTokens"]),
+        _format_count(usage["thinkingTokens"]),
+    ]
+    return f"| {' | '.join((*cells, format_cost(usage['costUsd'])))} |"
+
+
+def _format_totals(usage: dict[str, Any]) -> str:
+    return ", ".join(_format_parts(usage)) or "none"
+
+
+def _format_parts(usage: dict[str, Any]) -> Iterator[str]:
+    if usage["inputTokens"] is not None:
+        yield f"{usage['inputTokens']:,} tokens in"
+    if usage["outputTokens"] is not None:
+        yield f"{usage['outputTokens']:,} out"
+        yield f"cost {format_cost(usage['costUsd'])}"
+
+
+def _format_count(tokens: int | None) -> str:
+    return "–" if tokens is None else f"{tokens:,}"
+
+
+def format_cost(usd: float | None) -> str:
+    return "unknown" if usd is None else f"${usd:.4f}"
+
+
+def show_user_words(session: Session) -> Session:
+    """Return the session with the user's own words in its prompts.
+
+    Excerpts, instruction files, notes and reminders are removed.
+    """
+    shown = (_show_words(message) for message in session.conversation)
+    return replace(session, conversation=tuple(message for message in shown if message is not None))
+
+
+def _show_words(message: Message) -> Message | None:
+    if not isinstance(message, UserMessage) or is_summary_message(message):
+        return message
+    # Messages that were stored without the user's words must be parsed.
+    parsed = () if message.prompts else extract_prompt(message)
+    blocks: list[UserBlock] = []
+    for block in message.blocks:
+        if isinstance(block, ToolResultBlock | ImageBlock):
+            blocks.append(block)
+        elif block.prompt is not None:
+            blocks.append(replace(block, text=block.prompt.words))
+        elif block in parsed:
+            blocks.append(replace(block, text=extract_user_text(block.text)))
+    return replace(message, blocks=tuple(blocks)) if blocks else None
+
+
+async def describe_turns(store: SessionStore, session: Session) -> list[dict[str, Any]]:
+    """Describe the usage, the files and the excerpts of each turn, for clients that show the session again.
+
+    `session` still has the excerpts in its prompts.
+    """
+    references = {
+        block.prompt.turn_id: list_excerpts(block.text)
+        for message in session.conversation
+        for block in message.blocks
+        if isinstance(block, TextBlock) and block.prompt is not None
+    }
+    usage = (await store.report_usage(session.id)).by_turn
+    written = await store.list_written_files(session.workspace, datetime.fromtimestamp(0, UTC))
+    turns = []
+    for turn_id in {**usage, **references}:
+        files = dict.fromkeys(file.uri for file in written if file.turn_id == turn_id and not file.is_undone)
+        undone = dict.fromkeys(file.uri for file in written if file.turn_id == turn_id and file.is_undone)
+        turns.append(
+            {
+                "turnId": turn_id,
+                "usage": serialize_usage(usage.get(turn_id, Usage())),
+                "files": list(files),
+                "undone": [uri for uri in undone if uri not in files],
+                "references": references.get(turn_id, []),
+            }
+        )
+    return turns
+
 
 ExportFormat = Literal["markdown", "json"]
 _MIN_ID_CHARACTERS = 4
@@ -295,3 +423,65 @@ def _repair_session(session: Session) -> Session:
 
 def _ends_with_prompt(conversation: Conversation) -> bool:
     return bool(conversation) and isinstance(conversation[-1], UserMessage)
+
+
+_MAX_CHOICES = 30
+
+
+class SlashAnswers:
+    """The slash commands that need only the sessions of a workspace.
+
+    `get_workspace` returns the key of the workspace. The caller must claim the session, so that no turn uses it at the
+    same time. The front end itself runs `/compact`, `/undo` and `/clear`.
+    """
+
+    def __init__(self, sessions: WorkspaceSessions, engine: Engine, get_workspace: Callable[[], str]) -> None:
+        self._sessions = sessions
+        self._engine = engine
+        self._get_workspace = get_workspace
+
+    async def answer(self, invocation: Invocation, session_id: str) -> str:
+        """Run a command and return its answer. Raise ThinkLspError if the command fails."""
+        argument = invocation.argument
+        match invocation.command.name:
+            case "effort" | "model" as key:
+                return await self._choose(key, argument, session_id)
+            case "think":
+                return await self._choose("thinking", " ".join(argument.split()), session_id)
+            case "restore":
+                return await self._restore(session_id, argument.strip("`") or None)
+            case "usage":
+                return format_usage(await build_usage_report(self._engine.store, session_id))
+            case "sessions":
+                return format_sessions(await self._create_session_commands().list())
+            case _:
+                return format_help()
+
+    async def _choose(self, key: str, argument: str, session_id: str) -> str:
+        """Set a choice and return a message about it.
+
+        If no value is given, return the current value and the choices.
+        """
+        answer = await self._sessions.choose(key, argument or None, session_id)
+        value, effective = answer["value"], answer["effective"]
+        effective_text = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
+        choices = "" if argument else f"Choices: {', '.join(answer['choices'][:_MAX_CHOICES])}."
+        return " ".join(filter(None, (f"{key.capitalize()}: {value}{effective_text}.", choices, answer["notice"])))
+
+    async def _restore(self, session_id: str, archive_id: str | None) -> str:
+        return format_restored(await self._create_session_commands().restore_claimed(session_id, archive_id))
+
+    def _create_session_commands(self) -> SessionCommands:
+        return SessionCommands(self._engine.store, SessionScope(self._get_workspace()), self._engine)
+
+
+def format_undo(files: Iterable[FileStatus]) -> str:
+    """Format the answer of `/undo`, a list with the outcome of each file."""
+    return "\n".join(_format_file_status(file) for file in files)
+
+
+def _format_file_status(file: FileStatus) -> str:
+    name = file.uri.rpartition("/")[2]
+    if file.status == "applied":
+        return f"- {name} was restored to its state before the turn."
+    return f"- {name} was not changed: {file.reason or file.status}."

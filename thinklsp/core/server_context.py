@@ -1,4 +1,4 @@
-"""The observer of a server: it receives what an operator measures.
+"""What a server passes to the layers below: the identity of a client, and the observer of what an operator measures.
 
 The parts of the server call an observer and know nothing of metrics or traces. No call carries a text of a user or of a
 model, a path, a key, or an argument of a tool. The classes in this module ignore every call. The observers of
@@ -11,6 +11,29 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.usage import Usage
+
+# The tenant of all users if the tokens name no tenant.
+DEFAULT_TENANT = "default"
+
+# The environment variables with a user's names, for the commands that print keys.
+TENANT_VARIABLE, USER_VARIABLE = "THINKLSP_TENANT", "THINKLSP_USER"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """The user of a client and the tenant to which the user belongs.
+
+    A user sees only their own sessions. `groups` contains the user's teams, for budgets. On a server for one user, both
+    names are `local`.
+    """
+
+    tenant: str = "local"
+    user: str = "local"
+    groups: tuple[str, ...] = ()
+
+
+LOCAL_IDENTITY = ClientIdentity()
+
 
 LoginRejection = Literal["token", "origin", "limit", "stopping", "protocol"]
 CallOutcome = Literal[
