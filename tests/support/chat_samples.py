@@ -22,10 +22,9 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
+from thinklsp.providers.catalogue import ModelInfo, find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import ChatServer, resolve_server
-from thinklsp.providers.model_info import ModelInfo
 
 ENDPOINT = Endpoint("openai-compatible", "http://localhost:11434/v1", "sk-canary-0123456789")
 MODEL = "qwen3:8b"

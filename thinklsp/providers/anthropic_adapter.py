@@ -31,6 +31,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.providers.anthropic_stream import AnthropicDecoder
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.catalogue import THINKING_FORMS, Capabilities
 from thinklsp.providers.decoding import find_object, parse_json_object, read_limit
 from thinklsp.providers.encoding import (
     EMPTY_TEXT,
@@ -42,7 +43,6 @@ from thinklsp.providers.encoding import (
     open_state,
     sanitize_name,
 )
-from thinklsp.providers.model_info import THINKING_FORMS, Capabilities
 
 _KEY_HEADER = "x-api-key"
 _VERSION = "2023-06-01"

@@ -18,9 +18,9 @@ from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.stream_events import StreamEvent
 from thinklsp.core.text_safety import hide_secrets
 from thinklsp.core.usage import Usage
+from thinklsp.providers.catalogue import Capabilities, ModelInfo, ThinkingForm
 from thinklsp.providers.decoding import find_object, parse_json_object
 from thinklsp.providers.errors import classify_response
-from thinklsp.providers.model_info import Capabilities, ModelInfo, ThinkingForm
 
 # Matches the names of headers that contain secrets.
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)

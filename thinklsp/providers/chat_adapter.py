@@ -27,6 +27,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.catalogue import Capabilities
 from thinklsp.providers.chat_reasoning import (
     BLOCKS_FIELD,
     DETAILS_FIELD,
@@ -46,7 +47,6 @@ from thinklsp.providers.encoding import (
     format_result,
     sanitize_name,
 )
-from thinklsp.providers.model_info import Capabilities
 
 # The keys under which servers list a model's context window: llama.cpp, vLLM and SGLang, LM Studio, OpenRouter and
 # others, Groq, and Mistral.

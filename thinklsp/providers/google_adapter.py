@@ -31,10 +31,10 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.catalogue import Capabilities, ModelInfo
 from thinklsp.providers.decoding import parse_json_object, read_limit
 from thinklsp.providers.encoding import EMPTY_TEXT, EncodedParts, Wire, encode_body
 from thinklsp.providers.google_stream import CONTINUATION, GoogleDecoder
-from thinklsp.providers.model_info import Capabilities, ModelInfo
 
 _KEY_HEADER = "x-goog-api-key"
 # The placeholder that Google documents for the signatures of tool calls from other models.

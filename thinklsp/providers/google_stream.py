@@ -38,7 +38,8 @@ from thinklsp.providers.decoding import (
     read_count,
     read_text,
 )
-from thinklsp.providers.errors import ErrorReport, OutputRejected, classify_event
+from thinklsp.providers.error_reports import ErrorReport
+from thinklsp.providers.errors import OutputRejected, classify_event
 
 CONTINUATION = "continuation"
 _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"

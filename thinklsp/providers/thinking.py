@@ -10,7 +10,7 @@ from typing import assert_never
 
 from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, SummaryLength, ThinkingDisplay
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.model_info import ModelInfo, ThinkingForm
+from thinklsp.providers.catalogue import ModelInfo, ThinkingForm
 
 # Special budget values for models that use budgets instead of effort levels.
 BUDGET_OFF, BUDGET_DYNAMIC = 0, -1
