@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from thinklsp.core.errors import ThinkLspError
 
@@ -71,8 +72,6 @@ def wrap_in_fence(text: str) -> str:
 
 MAX_FRONT_MATTER_BYTES = 4_096
 
-Value = str | Mapping[str, str] | None
-
 _FENCE = "---"
 _ENDS = frozenset(("---", "..."))
 _KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})[ \t]*:(?:[ \t]+|$)")
@@ -91,7 +90,7 @@ class FrontMatterError(ThinkLspError):
 class FrontMatter:
     """The values of the front matter by key, and the text after it."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, str | None]
     body: str
 
 
@@ -107,7 +106,7 @@ def parse_front_matter(text: str) -> FrontMatter:
     for line in head.split("\n"):
         if line.rstrip() in _ENDS:
             _check_size("\n".join(lines))
-            return FrontMatter(_Parser(lines).parse(), rest[length + len(line) :].lstrip("\n"))
+            return FrontMatter(_parse_values(lines), rest[length + len(line) :].lstrip("\n"))
         lines.append(line)
         length += len(line) + 1
     _check_size(head)
@@ -119,87 +118,49 @@ def _check_size(text: str) -> None:
         raise FrontMatterError(f"Its front matter is larger than {MAX_FRONT_MATTER_BYTES:,} bytes.")
 
 
-class _Parser:
-    """A parser of the lines between the fences. Each line is visited at most twice."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        self._next = 0
-
-    def parse(self) -> dict[str, Value]:
-        values: dict[str, Value] = {}
-        while self._next < len(self._lines):
-            line = self._lines[self._next]
-            self._next += 1
-            if _is_blank(line):
-                continue
-            key, rest = self._split_key(line, self._next)
-            if key in values:
-                raise FrontMatterError(f"Its front matter contains `{key}` twice.")
-            values[key] = self._parse_value(rest, self._take_nested())
-        return values
-
-    def _take_nested(self) -> list[str]:
-        """Return the lines that belong to the key above: indented lines, blank lines and list items."""
-        begin = self._next
-        while self._next < len(self._lines):
-            line = self._lines[self._next]
-            if line.strip() and not line.startswith((" ", "\t", "- ")) and line.rstrip() != "-":
-                break
-            self._next += 1
-        return self._lines[begin : self._next]
-
-    def _split_key(self, line: str, number: int) -> tuple[str, str]:
-        match = _KEY.match(line)
-        if match is None:
+def _parse_values(lines: list[str]) -> dict[str, str | None]:
+    """Parse the lines between the fences."""
+    values: dict[str, str | None] = {}
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        if _is_blank(line):
+            continue
+        if (match := _KEY.match(line)) is None:
             # The line with the opening fence counts as line 1.
             raise FrontMatterError(f"Line {number + 1} of the file is not `key: value`.")
-        return match[1], line[match.end() :].strip()
+        if match[1] in values:
+            raise FrontMatterError(f"Its front matter contains `{match[1]}` twice.")
+        nested = list(takewhile(_is_nested, lines[number:]))
+        number += len(nested)
+        values[match[1]] = _parse_value(line[match.end() :].strip(), nested)
+    return values
 
-    def _parse_value(self, first: str, nested: list[str]) -> Value:
-        if _BLOCK_HEADER.fullmatch(first):
-            return _parse_block(nested, folds=first.startswith(">"))
-        if first.startswith(('"', "'")):
-            return _parse_quoted(_fold([first, *(line.strip() for line in nested)]))
-        if first.startswith((*_UNSUPPORTED, "|", ">")):
-            return None
-        first = _strip_comment(first)
-        content = [line for line in nested if not _is_blank(line)]
-        if not first and content:
-            return self._parse_nested(nested, content)
-        return _fold([first, *(_strip_comment(line.strip()) for line in nested)]).strip()
 
-    def _parse_nested(self, nested: list[str], content: list[str]) -> Value:
-        """Parse the lines below a key without a value of its own."""
-        text = content[0].strip()
-        if text.startswith("- ") or text == "-" or text.startswith(_UNSUPPORTED):
-            return None
-        if text.startswith(('"', "'")) and _KEY.match(text) is None:
-            return _parse_quoted(_fold([line.strip() for line in nested]).strip())
-        if _KEY.match(text) is None:
-            return _fold([_strip_comment(line.strip()) for line in nested]).strip()
-        return self._parse_map(content)
+def _is_nested(line: str) -> bool:
+    """Return True if a line belongs to the key above: an indented line, a blank line or a list item."""
+    return not line.strip() or line.startswith((" ", "\t", "- ")) or line.rstrip() == "-"
 
-    def _parse_map(self, content: list[str]) -> Mapping[str, str] | None:
-        """Parse a map of strings. A deeper level makes the whole map None."""
-        indent = _measure_indent(content[0])
-        values: dict[str, str] = {}
-        for line in content:
-            if _measure_indent(line) != indent:
-                return None
-            key, rest = self._split_key(line.strip(), self._next)
-            if not rest or rest.startswith(_UNSUPPORTED) or _BLOCK_HEADER.fullmatch(rest):
-                return None
-            values[key] = _parse_quoted(rest) if rest.startswith(('"', "'")) else _strip_comment(rest)
-        return values
+
+def _parse_value(first: str, nested: list[str]) -> str | None:
+    if _BLOCK_HEADER.fullmatch(first):
+        return _parse_block(nested, folds=first.startswith(">"))
+    lines = [first, *(line.strip() for line in nested)]
+    # The text that shows the kind of value is beside the key or below it.
+    text = _strip_comment(first) or next((line.strip() for line in nested if not _is_blank(line)), "")
+    is_quoted, is_below = text.startswith(('"', "'")), not _strip_comment(first)
+    if is_below and (text.startswith("- ") or text == "-" or (not is_quoted and _KEY.match(text))):
+        return None
+    if text.startswith((*_UNSUPPORTED, "|", ">")):
+        return None
+    if is_quoted:
+        return _parse_quoted(_fold(lines).strip())
+    return _fold([_strip_comment(line) for line in lines]).strip()
 
 
 def _is_blank(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")
-
-
-def _measure_indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
 
 
 def _strip_comment(text: str) -> str:
@@ -219,7 +180,7 @@ def _fold(lines: list[str]) -> str:
 
 
 def _parse_block(nested: list[str], *, folds: bool) -> str:
-    indent = next((_measure_indent(line) for line in nested if line.strip()), 0)
+    indent = next((len(line) - len(line.lstrip()) for line in nested if line.strip()), 0)
     if any(line[:indent].strip() for line in nested):
         raise FrontMatterError("A block of its front matter is indented less than its first line.")
     lines = [line[indent:].rstrip() for line in nested]

@@ -10,20 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
 from weakref import ref
 
 Value = TypeVar("Value")
-
-
-class _Entry(ref[Any], Generic[Value]):
-    """A weak reference to an object, together with a value derived from the object."""
-
-    __slots__ = ("key", "value")
-
-    key: int
-    value: Value
 
 
 class IdentityMemo(Generic[Value]):
@@ -34,23 +26,18 @@ class IdentityMemo(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry[Value]] = {}
+        self._entries: dict[int, tuple[ref[Any], Value]] = {}
 
     def find(self, item: object) -> Value | None:
         """Return the object's stored value, or None if there is no stored value."""
         entry = self._entries.get(id(item))
-        return None if entry is None else entry.value
+        return None if entry is None else entry[1]
 
     def store(self, item: object, value: Value) -> Value:
         """Store a value for the object, replacing any earlier value, and return the value."""
-        entry: _Entry[Value] = _Entry(item, self._forget)
-        entry.key, entry.value = id(item), value
-        self._entries[entry.key] = entry
+        # The entry of a freed object is deleted, because a new object may get the same `id()`.
+        self._entries[id(item)] = ref(item, partial(self._entries.pop, id(item))), value
         return value
-
-    def _forget(self, entry: _Entry[Value]) -> None:
-        """Delete the entry of a freed object, because a new object may get the same `id()`."""
-        del self._entries[entry.key]
 
 
 _DIGEST_CHARACTERS = 32
@@ -374,27 +361,23 @@ class ToolSpec:
 
 
 def strip_opaque_state(message: AssistantMessage) -> AssistantMessage:
-    """Return the message without thinking and without opaque state. The result may contain no blocks."""
-    return replace(
-        message, blocks=tuple(bare for block in message.blocks if (bare := strip_opaque_block(block)) is not None)
-    )
-
-
-def strip_opaque_block(block: ContentBlock) -> ContentBlock | None:
-    """Return the block without opaque state, or None if nothing remains.
+    """Return the message without thinking and without opaque state. The result may contain no blocks.
 
     The raw JSON of text and calls is removed, because it may contain signatures or references to earlier thinking.
     Calls executed by the provider are kept, because a call and its result belong together.
     """
-    match block:
-        case TextBlock() | ToolUseBlock():
-            return replace(block, raw=None)
-        case ServerToolBlock():
-            return block
-        case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)
+    kept: list[ContentBlock] = []
+    for block in message.blocks:
+        match block:
+            case TextBlock() | ToolUseBlock():
+                kept.append(replace(block, raw=None))
+            case ServerToolBlock():
+                kept.append(block)
+            case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
+                pass
+            case _:
+                assert_never(block)
+    return replace(message, blocks=tuple(kept))
 
 
 def ensure_unique_call_ids(message: AssistantMessage, conversation: Conversation) -> AssistantMessage:
