@@ -15,7 +15,7 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.providers.errors import OutputTooLong
+from thinklsp.providers.failures import OutputTooLong
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from tests.providers.families import FAMILIES
 from thinklsp.core.errors import BadRequest, ProviderError, RateLimited
 from thinklsp.http.retry import CallHistory, GiveUp, Retry, RetryPolicy, decide_retry
-from thinklsp.providers.errors import BudgetExceeded, classify_event
+from thinklsp.providers.failures import BudgetExceeded, classify_event
 
 OVER = "Budget has been exceeded! Current cost: 14.2, Max budget: 10.0"
 RESET = "spend limit reached (daily; resets 2026-11-27 00:00 UTC)"

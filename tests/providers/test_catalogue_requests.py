@@ -26,7 +26,7 @@ from thinklsp.core.messages import RedactedThinkingBlock, ThinkingBlock, UserMes
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
-from thinklsp.providers.errors import RequestRefused
+from thinklsp.providers.failures import RequestRefused
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.settings.model import Provider, Settings, build_settings
 from thinklsp.settings.sources import EditorSettings

@@ -23,7 +23,7 @@ from thinklsp.core.text_safety import mask
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.error_reports import parse_retry_after
-from thinklsp.providers.errors import OutputTooLong, RequestRefused
+from thinklsp.providers.failures import OutputTooLong, RequestRefused
 
 ROWS = [(family, row) for family, rows in FAILURES.items() for row in (*rows, *EVERYWHERE)]
 

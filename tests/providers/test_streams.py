@@ -20,7 +20,7 @@ from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
 from thinklsp.core.stream_events import BlockDelta, BlockStopped, MessageFinished, MessageStarted, ThinkingDelta
 from thinklsp.http.sse import SseDecoder
-from thinklsp.providers import errors as provider_errors
+from thinklsp.providers import failures
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 
 READABLE = list_cases(failing=False)
@@ -47,7 +47,7 @@ def test_a_recorded_failure_raises_its_error(family: str, case: str) -> None:
     wanted = FAMILIES[family].samples.expected(case)
     with pytest.raises(errors.ProviderError) as caught:
         read_case(family, case)
-    kind = getattr(errors, wanted["error"], None) or getattr(provider_errors, wanted["error"])
+    kind = getattr(errors, wanted["error"], None) or getattr(failures, wanted["error"])
     assert type(caught.value) is kind
     assert wanted["contains"] in str(caught.value)
     assert caught.value.retryable is wanted["retryable"]

@@ -22,7 +22,7 @@ from thinklsp.providers.base import Adapter, Endpoint, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
-from thinklsp.providers.errors import OutputRejected
+from thinklsp.providers.failures import OutputRejected
 
 Json = dict[str, Any]
 # The keys of opaque strings: signatures, and thinking that only the service can read.

@@ -41,7 +41,7 @@ from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
 from thinklsp.providers.catalogue import Price, add_cost
-from thinklsp.providers.errors import OutputRejected, name_address
+from thinklsp.providers.failures import OutputRejected, name_address
 
 
 def replace_unreadable_images(request: ModelRequest) -> tuple[ModelRequest, tuple[Notice, ...]]:

@@ -34,7 +34,7 @@ from thinklsp.core.messages import (
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking
 from thinklsp.providers.catalogue import ModelInfo, ThinkingForm
-from thinklsp.providers.errors import OutputRejected, OutputTooLong, Remedy, RequestRefused
+from thinklsp.providers.failures import OutputRejected, OutputTooLong, Remedy, RequestRefused
 
 # Providers that ignore earlier thinking while thinking is off.
 _IGNORING_PROVIDERS = ("anthropic", "simulator")

@@ -43,7 +43,7 @@ from thinklsp.providers.decoding import (
     read_object,
     read_text,
 )
-from thinklsp.providers.errors import classify_event
+from thinklsp.providers.failures import classify_event
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",

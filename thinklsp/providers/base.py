@@ -20,7 +20,7 @@ from thinklsp.core.text_safety import hide_secrets
 from thinklsp.core.usage import Usage
 from thinklsp.providers.catalogue import Capabilities, ModelInfo, ThinkingForm
 from thinklsp.providers.decoding import find_object, parse_json_object
-from thinklsp.providers.errors import classify_response
+from thinklsp.providers.failures import classify_response
 
 # Matches the names of headers that contain secrets.
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
@@ -166,7 +166,7 @@ class Adapter(ABC):
     """A stateless adapter for a provider's API. Equal requests produce identical bytes, with keys in a fixed order.
 
     Keys in tool schemas and tool call arguments are never reordered, because the model reads them in their original
-    order. `dialects` selects the rows of error texts in `errors`.
+    order. `dialects` selects the rows of error texts in `failures`.
     """
 
     dialects: tuple[str, ...]

@@ -45,7 +45,7 @@ from thinklsp.providers.decoding import (
     parse_event,
     read_count,
 )
-from thinklsp.providers.errors import classify_event
+from thinklsp.providers.failures import classify_event
 
 # The maximum length of arguments that are checked for completeness. The check parses all arguments again for each
 # piece, which is slow for longer arguments.

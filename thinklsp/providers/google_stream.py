@@ -39,7 +39,7 @@ from thinklsp.providers.decoding import (
     read_text,
 )
 from thinklsp.providers.error_reports import ErrorReport
-from thinklsp.providers.errors import OutputRejected, classify_event
+from thinklsp.providers.failures import OutputRejected, classify_event
 
 CONTINUATION = "continuation"
 _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"

@@ -42,7 +42,7 @@ from thinklsp.providers.decoding import (
     read_object,
     read_text,
 )
-from thinklsp.providers.errors import classify_event
+from thinklsp.providers.failures import classify_event
 
 PartKind = Literal["output_text", "refusal", "summary_text", "reasoning_text", "arguments"]
 
