@@ -38,8 +38,8 @@ from thinklsp.providers.decoding import (
     read_count,
     read_text,
 )
-from thinklsp.providers.failures import ErrorReport, OutputRejected, build_thinking_error
-from thinklsp.providers.google.errors import parse_stream_failure
+from thinklsp.providers.error_reports import ErrorReport
+from thinklsp.providers.failures import OutputRejected, classify_event
 
 CONTINUATION = "continuation"
 _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
@@ -96,7 +96,7 @@ class GoogleDecoder:
         if self._finished or data.strip() in ("", "[DONE]"):
             return []
         if event == "error":
-            raise parse_stream_failure(_parse_error_event(data))
+            raise classify_event("google", _parse_error_event(data))
         # Reject NaN and infinity, because tool call arguments are sent back to the provider as JSON.
         content = parse_value(data, odd_numbers="refuse")
         events: list[StreamEvent] = []
@@ -104,7 +104,7 @@ class GoogleDecoder:
             if not isinstance(chunk, dict):
                 raise build_malformed_error("an event")
             if chunk.get("error"):
-                raise parse_stream_failure(chunk)
+                raise classify_event("google", chunk)
             events += self._read_chunk(chunk)
         return events
 
@@ -165,7 +165,7 @@ class GoogleDecoder:
                 # Gemini can continue an answer only if it sent a continuation token.
                 return ("max_tokens" if self._token is None else "pause_turn"), None
             case "MISSING_THOUGHT_SIGNATURE":
-                raise build_thinking_error()
+                raise classify_event("google", {"error": {"code": 400, "message": self._reason}})
             case reason if reason in _FAILURES:
                 raise OutputRejected(
                     f"{_FAILURES[reason]} ({reason}).{ErrorReport(0, self._finish_message, '', None).quotation}"

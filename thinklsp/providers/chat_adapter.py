@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from typing import Any, assert_never
 
-from thinklsp.core.errors import ProviderError
 from thinklsp.core.images import build_data_url
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -29,6 +27,16 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder
+from thinklsp.providers.catalogue import Capabilities
+from thinklsp.providers.chat_reasoning import (
+    BLOCKS_FIELD,
+    DETAILS_FIELD,
+    EXTRA_FIELD,
+    PARTS_FIELD,
+    REASONING_FIELDS,
+)
+from thinklsp.providers.chat_servers import ChatServer, build_thinking_fields, is_claude
+from thinklsp.providers.chat_stream import ChatDecoder
 from thinklsp.providers.decoding import parse_json_object, read_limit
 from thinklsp.providers.encoding import (
     EMPTY_TEXT,
@@ -39,18 +47,6 @@ from thinklsp.providers.encoding import (
     format_result,
     sanitize_name,
 )
-from thinklsp.providers.failures import classify_response
-from thinklsp.providers.model_info import Capabilities
-from thinklsp.providers.openai_chat.errors import classify, read_report
-from thinklsp.providers.openai_chat.reasoning import (
-    BLOCKS_FIELD,
-    DETAILS_FIELD,
-    EXTRA_FIELD,
-    PARTS_FIELD,
-    REASONING_FIELDS,
-)
-from thinklsp.providers.openai_chat.servers import ChatServer, build_thinking_fields, is_claude
-from thinklsp.providers.openai_chat.stream import ChatDecoder
 
 # The keys under which servers list a model's context window: llama.cpp, vLLM and SGLang, LM Studio, OpenRouter and
 # others, Groq, and Mistral.
@@ -75,6 +71,7 @@ class OpenAiChatAdapter(Adapter):
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
+        self.dialects = ("chat", server.name)
 
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
         server = self._server.adapt_to_model(request.model.id)
@@ -98,10 +95,6 @@ class OpenAiChatAdapter(Adapter):
 
     def create_decoder(self) -> StreamDecoder:
         return ChatDecoder(self._server)
-
-    def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-        classify_here = partial(classify, server=self._server.name)
-        return classify_response(status, headers, body, model, read_report, classify_here)
 
     def encode_model_query(
         self,

@@ -31,7 +31,6 @@ from thinklsp.core.stream_events import (
     UnmatchedEvent,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.anthropic.errors import parse_stream_failure
 from thinklsp.providers.decoding import (
     build_cut_off_error,
     build_malformed_error,
@@ -44,6 +43,7 @@ from thinklsp.providers.decoding import (
     read_object,
     read_text,
 )
+from thinklsp.providers.failures import classify_event
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
@@ -120,11 +120,11 @@ class AnthropicDecoder:
             case "message":
                 return self._read_whole_message(content)
             case "error":
-                raise parse_stream_failure(content)
+                raise classify_event("anthropic", content)
             case _:
                 # Gateways may send errors without a type.
                 if content.get("error"):
-                    raise parse_stream_failure(content)
+                    raise classify_event("anthropic", content)
                 return []
 
     def finish(self) -> list[StreamEvent]:

@@ -10,7 +10,6 @@ from typing import Any, assert_never
 from urllib.parse import quote
 
 from thinklsp.core.choices import EFFORTS
-from thinklsp.core.errors import ProviderError
 from thinklsp.core.images import encode_base64
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -30,9 +29,9 @@ from thinklsp.core.messages import (
     UserBlock,
     UserMessage,
 )
-from thinklsp.providers.anthropic.errors import classify, read_report
-from thinklsp.providers.anthropic.stream import AnthropicDecoder
-from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.anthropic_stream import AnthropicDecoder
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.catalogue import THINKING_FORMS, Capabilities
 from thinklsp.providers.decoding import find_object, parse_json_object, read_limit
 from thinklsp.providers.encoding import (
     EMPTY_TEXT,
@@ -44,8 +43,6 @@ from thinklsp.providers.encoding import (
     open_state,
     sanitize_name,
 )
-from thinklsp.providers.failures import classify_response
-from thinklsp.providers.model_info import THINKING_FORMS, Capabilities
 
 _KEY_HEADER = "x-api-key"
 _VERSION = "2023-06-01"
@@ -65,7 +62,9 @@ _DEFAULT_MAX_TOKENS = 64_000
 _MAX_ID_LENGTH = 1_000
 
 
-class AnthropicAdapter:
+class AnthropicAdapter(Adapter):
+    dialects = ("anthropic",)
+
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
         messages = _build_messages(request.conversation, endpoint.build_origin(request.model.id))
         thinking = _resolve_thinking(request, messages)
@@ -88,9 +87,6 @@ class AnthropicAdapter:
     def create_decoder(self) -> StreamDecoder:
         return AnthropicDecoder()
 
-    def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-        return classify_response(status, headers, body, model, read_report, classify)
-
     def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
         return endpoint.build_url(f"/v1/models/{quote(model_id, safe='')}"), _build_headers(
             endpoint.query_headers(_KEY_HEADER)
@@ -109,10 +105,6 @@ class AnthropicAdapter:
             read_limit(content, "max_input_tokens"),
             read_limit(content, "max_tokens"),
         )
-
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
-        error = find_object(parse_json_object(body), "error") or {}
-        return status == 404 and error.get("type") == "not_found_error" and model_id in str(error.get("message"))
 
 
 def _build_headers(headers: dict[str, str], betas: Sequence[str] = ()) -> dict[str, str]:

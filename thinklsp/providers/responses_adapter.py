@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import assert_never
 from urllib.parse import quote
 
-from thinklsp.core.errors import ProviderError
 from thinklsp.core.images import build_data_url
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -34,7 +33,6 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
-from thinklsp.providers.decoding import find_object, parse_json_object
 from thinklsp.providers.encoding import (
     EMPTY_TEXT,
     CallNames,
@@ -44,9 +42,7 @@ from thinklsp.providers.encoding import (
     format_result,
     sanitize_name,
 )
-from thinklsp.providers.failures import classify_response
-from thinklsp.providers.openai_responses.errors import classify, read_report
-from thinklsp.providers.openai_responses.stream import OpenAiResponsesDecoder
+from thinklsp.providers.responses_stream import OpenAiResponsesDecoder
 
 _ENCRYPTED_THINKING = "reasoning.encrypted_content"
 _KEY_LENGTH = 32
@@ -62,6 +58,8 @@ _UNANSWERABLE_TYPES = frozenset(
 
 class OpenAiResponsesAdapter(Adapter):
     """An adapter for the Responses API. The base URL includes the version, as in ``https://api.openai.com/v1``."""
+
+    dialects = ("responses",)
 
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
         body: Wire = {"model": request.model.id, "stream": True, "store": False}
@@ -90,16 +88,8 @@ class OpenAiResponsesAdapter(Adapter):
     def create_decoder(self) -> StreamDecoder:
         return OpenAiResponsesDecoder()
 
-    def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-        return classify_response(status, headers, body, model, read_report, classify)
-
     def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
         return endpoint.build_url(f"/models/{quote(model_id, safe='')}"), endpoint.query_headers()
-
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
-        error = find_object(parse_json_object(body), "error") or {}
-        has_code = error.get("code") == "model_not_found"
-        return status == 404 and (has_code or f"'{model_id}'" in str(error.get("message")))
 
 
 def _build_reasoning(thinking: Thinking) -> Wire:

@@ -1,4 +1,4 @@
-"""The kinds of Chat Completions servers and their differences, which are read from `servers.toml`.
+"""The kinds of Chat Completions servers and their differences, which are read from `chat_servers.toml`.
 
 The host and port of the base URL determine the kind of server unless the user sets the kind.
 """
@@ -130,7 +130,7 @@ def _guess_kind(base_url: str) -> str:
 @lru_cache(maxsize=1)
 def _load_rows() -> Mapping[str, Mapping[str, Any]]:
     """Load the rows in file order, with `generic` last. Missing fields get the generic values."""
-    rows = tomllib.loads(files(__package__).joinpath("servers.toml").read_text("utf-8"))
+    rows = tomllib.loads(files(__package__).joinpath("chat_servers.toml").read_text("utf-8"))
     usual = rows.pop(_GENERIC)
     return {name: {**usual, "hosts": [], "ports": [], **row} for name, row in rows.items()} | {_GENERIC: usual}
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import assert_never
 from urllib.parse import quote
 
-from thinklsp.core.errors import ProviderError
 from thinklsp.core.images import encode_base64
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -31,13 +30,11 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers.base import Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
-from thinklsp.providers.decoding import find_object, parse_json_object, read_limit
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.catalogue import Capabilities, ModelInfo
+from thinklsp.providers.decoding import parse_json_object, read_limit
 from thinklsp.providers.encoding import EMPTY_TEXT, EncodedParts, Wire, encode_body
-from thinklsp.providers.failures import classify_response
-from thinklsp.providers.google.errors import classify, read_report
-from thinklsp.providers.google.stream import CONTINUATION, GoogleDecoder
-from thinklsp.providers.model_info import Capabilities, ModelInfo
+from thinklsp.providers.google_stream import CONTINUATION, GoogleDecoder
 
 _KEY_HEADER = "x-goog-api-key"
 # The placeholder that Google documents for the signatures of tool calls from other models.
@@ -48,7 +45,9 @@ _INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_.:-]")
 _MAX_NAME_LENGTH = 64
 
 
-class GoogleAdapter:
+class GoogleAdapter(Adapter):
+    dialects = ("google",)
+
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
         origin = endpoint.build_origin(request.model.id)
         conversation, token = _split_paused_answer(request.conversation, origin)
@@ -72,9 +71,6 @@ class GoogleAdapter:
     def create_decoder(self) -> StreamDecoder:
         return GoogleDecoder()
 
-    def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
-        return classify_response(status, headers, body, model, read_report, classify)
-
     def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
         name = quote(model_id.removeprefix("models/"), safe="")
         return endpoint.build_url(f"/v1beta/models/{name}"), endpoint.query_headers(_KEY_HEADER)
@@ -84,10 +80,6 @@ class GoogleAdapter:
         content = parse_json_object(body)
         window, cap = read_limit(content, "inputTokenLimit"), read_limit(content, "outputTokenLimit")
         return None if window is None and cap is None else Capabilities(context_window=window, max_tokens=cap)
-
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
-        error = find_object(parse_json_object(body), "error") or {}
-        return status == 404 and model_id.removeprefix("models/") in str(error.get("message"))
 
 
 def _declare_tool(tool: ToolSpec) -> Wire:
