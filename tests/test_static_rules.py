@@ -175,12 +175,10 @@ RULES = {
             "import httpx",
             "import httpx2",
         ),
-        # The library is named in these alone, and in the network below it (`gathering`), by its own name.
+        # The library is named in these alone, and in the network below it, by its own name.
         (
-            "thinklsp/http/in_process.py",
-            "thinklsp/http/routes.py",
             "thinklsp/http/transport.py",
-            "thinklsp/http/network_errors.py",
+            "thinklsp/http/routes.py",
             "thinklsp/mcp_client/http_transport.py",
         ),
     ),

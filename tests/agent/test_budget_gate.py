@@ -25,7 +25,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import Price
+from thinklsp.providers.catalogue import Price
 
 PRICE = Price(input=10.0, output=50.0, cache_read=1.0, cache_write=12.5)
 MILLION = 1_000_000

@@ -49,8 +49,7 @@ from thinklsp.core.messages import (
 from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model
 
 BOUND, FREE = SCRIPTED, replace(SCRIPTED, prefix_bound=False)
 OTHER = OpaqueState("{}", Origin("google", "another", "http://elsewhere", "k"))

@@ -22,11 +22,11 @@ from thinklsp.core import errors
 from thinklsp.core.events import DataReceived, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 GOOD: list[Step] = [head(), stream("text")]
 BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)

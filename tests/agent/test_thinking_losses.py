@@ -18,11 +18,11 @@ from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 A = UserMessage.from_text("a")
 ADAPTIVE = Thinking("adaptive")

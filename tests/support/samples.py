@@ -30,7 +30,7 @@ from thinklsp.core.stream_events import (
 from thinklsp.core.usage import Usage
 from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, Thinking
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 
 TOOLS = (
     ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),

@@ -49,7 +49,7 @@ from thinklsp.core.messages import (
 from thinklsp.core.server_context import OTHER, CallOutcome, ModelLabels, TurnObserver
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.tools.registry import READ_SKILL, TOOLS, Mode, build_tool_specs
 from thinklsp.tools.tool import AnyTool
 

@@ -70,8 +70,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model
 from thinklsp.tools.read import ReadFile, cut_reading
 
 MAX_RESULTS_BYTES = 1_000_000

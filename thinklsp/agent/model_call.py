@@ -40,8 +40,8 @@ from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
+from thinklsp.providers.catalogue import Price, add_cost
 from thinklsp.providers.failures import OutputRejected, name_address
-from thinklsp.providers.model_info import Price, add_cost
 
 
 def replace_unreadable_images(request: ModelRequest) -> tuple[ModelRequest, tuple[Notice, ...]]:

@@ -17,7 +17,7 @@ from typing import Any, assert_never, get_args
 
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
-from thinklsp.core.events import Fallback, FallbackKind, Notice
+from thinklsp.core.events import Fallback, Notice
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
@@ -32,18 +32,9 @@ from thinklsp.core.messages import (
     strip_opaque_state,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking, ThinkingForm
-from thinklsp.providers.failures import (
-    CacheHintRefused,
-    CompactionRefused,
-    EffortRefused,
-    OutputRejected,
-    ThinkingCountsRefused,
-    ThinkingFormRefused,
-    ThinkingRejected,
-)
-from thinklsp.providers.model_info import ModelInfo
-from thinklsp.providers.output_room import OutputTooLong
+from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking
+from thinklsp.providers.catalogue import ModelInfo, ThinkingForm
+from thinklsp.providers.failures import OutputRejected, OutputTooLong, Remedy, RequestRefused
 
 # Providers that ignore earlier thinking while thinking is off.
 _IGNORING_PROVIDERS = ("anthropic", "simulator")
@@ -184,20 +175,14 @@ STRIP_NOTICE = "The provider rejected the model's earlier thinking; the conversa
 
 _REJECTED_OUTPUT = "Your last answer was discarded and is not part of this conversation."
 _FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
-# For each refusal of a part of requests: the fallback, its change to a request, and the notice for the user.
-_REFUSED_PARTS: Mapping[type[ProviderError], tuple[FallbackKind, Mapping[str, Any], str]] = {
-    CompactionRefused: (
-        "compaction",
+# For each part of requests that can be left out: the change to a request, and the notice for the user.
+_REFUSED_PARTS: Mapping[Remedy, tuple[Mapping[str, Any], str]] = {
+    "compaction": (
         {"compact_at": None},
         "The provider does not compact conversations with {}; thinklsp compacts them instead.",
     ),
-    CacheHintRefused: (
-        "cache",
-        {"cache_hints": False},
-        "The provider rejected prompt cache hints for {}; they are no longer sent.",
-    ),
-    ThinkingCountsRefused: (
-        "counts",
+    "cache": ({"cache_hints": False}, "The provider rejected prompt cache hints for {}; they are no longer sent."),
+    "counts": (
         {"thinking_counts": False},
         "The provider cannot count tokens while {} thinks; the counts are shown afterwards.",
     ),
@@ -218,7 +203,7 @@ class RequestFallbacks:
         self._tried_forms: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
         # Pairs of a model id and a rejected effort, in the form `FORM:LEVEL`.
         self._rejected_efforts: set[tuple[str, str]] = set()
-        self._limited_models: set[tuple[str, FallbackKind]] = set()
+        self._limited_models: set[tuple[str, str]] = set()
         self._reported_losses: deque[Fallback] = deque(maxlen=4 * _MAX_CONVERSATIONS)
 
     def learn(self, fallback: Fallback) -> None:
@@ -242,7 +227,7 @@ class RequestFallbacks:
     def adjust_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request with all known fallbacks applied."""
         request = replace(request, thinking=self.adjust_thinking(request.model, request.thinking))
-        for kind, changes, _ in _REFUSED_PARTS.values():
+        for kind, (changes, _) in _REFUSED_PARTS.items():
             if (request.model.id, kind) in self._limited_models:
                 request = replace(request, **changes)
         if (request.model.id, "never") in self._limited_models:
@@ -271,21 +256,27 @@ class RequestFallbacks:
 
         `sent` is the rejected request. `full_request` is the original request without fallbacks.
         """
-        if isinstance(error, ThinkingRejected):
-            # Keep the changes that earlier fallbacks have made.
-            thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
-            full_request = replace(sent, conversation=full_request.conversation, thinking=thinking)
-            return self._remove_thinking(error, full_request, sent)
-        if isinstance(error, ThinkingFormRefused):
-            return self._replace_form(error.instead, full_request, sent)
-        if isinstance(error, EffortRefused):
-            return self._replace_effort(full_request, sent)
         if isinstance(error, OutputTooLong):
             return _shorten_output(error.output_left, full_request, sent)
-        for refusal, (kind, changes, text) in _REFUSED_PARTS.items():
-            if isinstance(error, refusal) and (changed := replace(sent, **changes)) != sent:
-                return changed, self._record(Fallback(sent.model.id, kind), text.format(sent.model.id))
-        return None
+        if not isinstance(error, RequestRefused):
+            return None
+        match error.remedy:
+            case "drop" | "bare" | "never":
+                # Keep the changes that earlier fallbacks have made.
+                thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
+                full_request = replace(sent, conversation=full_request.conversation, thinking=thinking)
+                return self._remove_thinking(error, full_request, sent)
+            case "form":
+                return self._replace_form(error.instead, full_request, sent)
+            case "effort":
+                return self._replace_effort(full_request, sent)
+            case "compaction" | "cache" | "counts":
+                changes, text = _REFUSED_PARTS[error.remedy]
+                changed = replace(sent, **changes)
+                fallback = Fallback(sent.model.id, error.remedy)
+                return None if changed == sent else (changed, self._record(fallback, text.format(sent.model.id)))
+            case _:
+                assert_never(error.remedy)
 
     def strip_thinking(
         self, error: ProviderError, sent: ModelRequest, encode: Callable[[ModelRequest], HttpRequest]
@@ -345,14 +336,14 @@ class RequestFallbacks:
         )
 
     def _remove_thinking(
-        self, error: ThinkingRejected, full_request: ModelRequest, sent: ModelRequest
+        self, error: RequestRefused, full_request: ModelRequest, sent: ModelRequest
     ) -> tuple[ModelRequest, Notice] | None:
         if _strip_request(full_request) == full_request:
             return None
-        if error.never_accepted and (sent.model.id, "never") not in self._limited_models:
+        if error.remedy == "never" and (sent.model.id, "never") not in self._limited_models:
             return _strip_request(full_request), self._record(Fallback(sent.model.id, "never"), NEVER_NOTICE)
         is_unchanged = sent.conversation == full_request.conversation and not sent.thinking.drop_mismatched
-        can_drop = error.prefix_changed and is_unchanged and sent.thinking.form == "adaptive"
+        can_drop = error.remedy == "drop" and is_unchanged and sent.thinking.form == "adaptive"
         fallback = Fallback(
             sent.model.id, "drop" if can_drop else "bare", conversation_prefix=full_request.conversation
         )

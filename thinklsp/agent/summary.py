@@ -32,7 +32,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.providers.thinking import plan_thinking
 
 _COMPACTION_NOTE_START = "<note>This conversation was shortened from "

@@ -30,7 +30,7 @@ from thinklsp.engine.instructions import describe_skills, find_all_skills
 from thinklsp.engine.mcp_servers import describe_own_mcp_servers
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_config import Choices, build_thinking_plan
-from thinklsp.providers.model_info import Capabilities, ModelInfo, find_contradictions
+from thinklsp.providers.catalogue import Capabilities, ModelInfo, find_contradictions
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import StateReport, inspect_state_folder, is_owned, resolve_state_folder
 from thinklsp.sessions.store import SessionStore

@@ -40,8 +40,7 @@ from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sa
 from thinklsp.engine.user_config import UserConfig, locate_permissions
 from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalogue import Catalogue
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import Catalogue, ModelInfo
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore

@@ -64,7 +64,7 @@ from thinklsp.engine.turn_request import (
     read_changes,
 )
 from thinklsp.engine.user_commands import UserCommands
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.sessions.kept_texts import SessionTexts
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage, Purpose

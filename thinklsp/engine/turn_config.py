@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from thinklsp.agent.budget import BudgetLimits, CompactionRules, TurnConfig
 from thinklsp.agent.prompts import SYSTEM_PROMPT
 from thinklsp.engine.turn_request import ActionRequest, TurnRequest
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 from thinklsp.settings.model import Settings
 from thinklsp.settings.sources import EditorSettings

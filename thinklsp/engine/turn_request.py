@@ -32,7 +32,7 @@ from thinklsp.core.markdown import filter_outside_fences
 from thinklsp.core.messages import Conversation, ImageBlock, describe_text
 from thinklsp.core.prompt_syntax import find_mentions, remove_comment_note, write_mention
 from thinklsp.core.text_safety import can_restore, escape_invisible, format_path
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.settings.user_file import ActionSection
 from thinklsp.tools.git import find_changes
 from thinklsp.tools.registry import Mode

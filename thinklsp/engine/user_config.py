@@ -11,8 +11,7 @@ from typing import get_args
 from thinklsp.core.choices import read_log_level
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.http.read_batching import load_libraries
-from thinklsp.http.routes import load_default_trust
+from thinklsp.http.routes import load_default_trust, load_libraries
 from thinklsp.http.transport import Transport
 from thinklsp.providers.catalogue import Catalogue, find_model
 from thinklsp.sessions.state_folder import resolve_state_folder

@@ -20,7 +20,7 @@ from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
 from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.model_info import ModelInfo, Price
+from thinklsp.providers.catalogue import ModelInfo, Price
 from thinklsp.sessions.session import Session
 from thinklsp.settings.model import Provider, Settings
 from thinklsp.settings.sources import EditorSettings, explain_wrong_value
