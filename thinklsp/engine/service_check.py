@@ -11,7 +11,7 @@ from thinklsp.core.json_bytes import ChunkedBody
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.engine.engine import Engine
 from thinklsp.providers.model_info import Capabilities, ModelInfo, find_contradictions
-from thinklsp.settings.access import Access, find_keyring_entry
+from thinklsp.settings.access import Access, find_key_source
 from thinklsp.settings.model import Provider
 
 PROBE_SECONDS = 3.0
@@ -38,7 +38,7 @@ async def check_key(engine: Engine, provider: Provider, problems: list[str], sec
 
 
 def _explain_key_timeout(engine: Engine, provider: Provider, seconds: float) -> str:
-    if provider != "auto" and provider != "simulator" and find_keyring_entry(provider, engine.user) is not None:
+    if provider != "auto" and provider != "simulator" and isinstance(find_key_source(provider, engine.user), str):
         return f"The keyring did not respond within {seconds:.0f} seconds. Unlock the keyring and try again."
     problem = f"The key command for {provider} did not finish within {seconds:.0f} seconds."
     return f"{problem} Run the command in a terminal to see why."

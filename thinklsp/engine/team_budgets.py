@@ -9,7 +9,7 @@ from thinklsp.core.errors import TurnRefused
 from thinklsp.sessions.budget_caps import BudgetCap, CapReached
 from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.store import SessionStore
-from thinklsp.settings.budgets_section import BudgetsSection
+from thinklsp.settings.admin_file import BudgetsSection
 
 
 class TeamBudgets:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from thinklsp.core.observer import Observer
 from thinklsp.jsonrpc.server_process import install_signal_handlers, run_and_exit
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, Listen, ListenConfig
-from thinklsp.settings.serve_section import ServeSection
+from thinklsp.settings.user_file import ServeSection
 
 OpenMonitor = Callable[[ConnectionRegistry], AbstractAsyncContextManager[None]]
 

@@ -22,7 +22,7 @@ from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.server_process import SHUTDOWN_SECONDS
 from thinklsp.jsonrpc.writer import FLUSH_SECONDS, ClientDisconnected, MessageStream, OutgoingQueue, SocketWriter
 from thinklsp.lsp.transport.connection import STOPPING, Connection
-from thinklsp.settings.serve_section import DEFAULT_MAX_CLIENTS
+from thinklsp.settings.user_file import DEFAULT_MAX_CLIENTS
 
 if TYPE_CHECKING:
     from thinklsp.identity.tokens import TokenVerifier
