@@ -33,7 +33,7 @@ LATE_IMPORTS = {
     "thinklsp/cli/serve_stdio.py": "`initialize` is answered before the server is loaded",
     "thinklsp/engine/connections.py": "only a user who tries thinklsp offline needs the offline model",
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
-    "thinklsp/lsp/editor/client_environment.py": "a server for one user hashes nothing",
+    "thinklsp/lsp/editor/connection_state.py": "a server for one user hashes nothing",
     "thinklsp/lsp/engine_loading.py": "the first code action is served before the engine is loaded",
     "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
     "thinklsp/symbols/grammars.py": "as in outline.py",
@@ -100,7 +100,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
         return is_function and any(isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node))
 
     assert {place.partition(":")[0] for place in find(imports_late)} == set(LATE_IMPORTS)
-    engine = ["lsp.editor.checked_settings", "settings.sources", "engine.user_config", "lsp.assistant", "lsp.commands"]
+    engine = ["settings.sources", "engine.user_config", "lsp.assistant", "lsp.commands"]
     stdio = ["lsp.protocol.fast_initialize", "cli.logs", "core.import_context", "settings.startup_settings"]
     stdio += ["lsp.transport.stdio", "acp.first_answer", "cli.logs", "core.import_context", "acp.acp_stdio"]
     sockets = ["lsp.transport.websocket", "lsp.transport.tcp", "identity.jwt_verifier", "telemetry.metrics"]

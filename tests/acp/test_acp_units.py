@@ -22,8 +22,8 @@ from thinklsp.acp.prompt_content import read_prompt
 from thinklsp.acp.session_list import build_page
 from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.json_bytes import encode_json
-from thinklsp.core.sight import Sight
+from thinklsp.core.json_codec import encode_json
+from thinklsp.core.messages import Sight
 from thinklsp.core.usage import Usage
 from thinklsp.jsonrpc.envelope import Request, parse_message
 from thinklsp.jsonrpc.error_responses import InvalidParams

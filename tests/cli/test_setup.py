@@ -14,7 +14,7 @@ from thinklsp.cli.setup import find_state, plan_setup, run_program
 from thinklsp.cli.setup.editors import EDITORS
 from thinklsp.cli.setup.files import Machine, find_editor_files, find_server
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 ROOT = Path(__file__).parents[2]
 HELIX = """#!/bin/sh

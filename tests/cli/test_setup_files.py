@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from thinklsp.cli.setup.files import BlockPlace, EntryPlace, apply_changes, plan_change
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import find_object, parse_jsonc
+from thinklsp.core.json_codec import find_object, parse_jsonc
 
 ROOT = Path("/root-of-nothing")
 LINES = BlockPlace(ROOT / "init.el", ROOT, ";;")

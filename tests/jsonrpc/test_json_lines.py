@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.json_lines import MAX_LINE_BYTES, LineReader, build_line
 

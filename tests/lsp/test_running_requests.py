@@ -13,7 +13,7 @@ from tests.lsp.bodies import RESULT, answers
 from tests.support.in_process import InProcess
 from thinklsp.jsonrpc import error_responses
 from thinklsp.lsp.protocol.server_capabilities import COMMANDS
-from thinklsp.lsp.turns.cancellation import RunCancellation
+from thinklsp.lsp.turns.turn_run import RunCancellation
 
 
 @dataclass

@@ -31,8 +31,7 @@ from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.spans import count_common_ends, find_written_spans, shift_spans
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.edits.edit_attribution import Attribution, EarlierText, EditAttribution
-from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.edits.edit_attribution import Attribution, EarlierText, EditAttribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover, extract_first_sentences, format_moment
 from thinklsp.lsp.protocol.positions import Encoding
 

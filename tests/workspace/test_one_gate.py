@@ -24,7 +24,7 @@ ALLOWED = {
     "providers/catalogue.py": "the catalogue of models that ships in the package",
     "symbols/languages.py": "the table of languages, which ships in the package",
     "symbols/outline.py": "the queries of definitions, which ship in the package",
-    "providers/openai_chat/servers.py": "the kinds of servers, which ship in the package",
+    "providers/chat_servers.py": "the kinds of servers, which ship in the package",
     "tools/shadow_runner.py": "where the home folder is; no file",
     "tools/programs.py": "finds rg, git and bwrap outside the workspace and starts them; no file text",
     "tools/shadows.py": "looks at what a command has left in the copy, which lies in the state folder",

@@ -14,8 +14,8 @@ from thinklsp.acp.prompt_run import PromptRun
 from thinklsp.acp.session_replay import build_replay
 from thinklsp.acp.undo import settle_killed_edits
 from thinklsp.core.errors import SessionError
-from thinklsp.core.slash_parser import SLASH_COMMANDS
-from thinklsp.engine.skills import find_all_skills
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS
+from thinklsp.engine.instructions import find_all_skills
 from thinklsp.jsonrpc.error_responses import INVALID_REQUEST, InvalidParams
 
 # A client starts a new session by itself. Each skill is a command of its own.

@@ -26,7 +26,7 @@ from thinklsp.acp.updates import (
 )
 from thinklsp.core.edits import EditSet, FileEdit, compute_hunks, format_diff
 from thinklsp.core.errors import SessionError
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.engine.edit_records import to_planned_write
 from thinklsp.engine.merge_plan import FileState, MergedFile, build_sent_edit, plan_merge
 from thinklsp.engine.results import FileStatus

@@ -10,7 +10,7 @@ from thinklsp.acp.edit_writer import EditWriter
 from thinklsp.acp.session_client import SessionClient
 from thinklsp.acp.session_folders import ClientFiles, SessionFolders
 from thinklsp.engine import Engine
-from thinklsp.engine.slash_answers import SlashAnswers
+from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.mcp_client.client_servers import ClientServer

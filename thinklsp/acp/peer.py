@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.jsonrpc import envelope, error_responses
 from thinklsp.jsonrpc.envelope import RequestId
 from thinklsp.jsonrpc.framing import BadFrame

@@ -9,10 +9,9 @@ from typing import assert_never
 from thinklsp.acp.params import ImageContent, LinkContent, ResourceContent, TextContent, parse_content
 from thinklsp.agent.prompts import Excerpt
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.file_sight import compute_digest
 from thinklsp.core.images import decode_image
-from thinklsp.core.mentions import write_mention
-from thinklsp.core.messages import ImageBlock
+from thinklsp.core.messages import ImageBlock, compute_digest
+from thinklsp.core.prompt_syntax import write_mention
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.turn_request import build_excerpt
 from thinklsp.workspace.uri import uri_to_path

@@ -15,11 +15,10 @@ from thinklsp.acp.undo import undo_last_turn
 from thinklsp.acp.updates import build_chunks
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.images import find_image_type
-from thinklsp.core.mentions import find_mentions
-from thinklsp.core.slash_parser import Invocation, ParsedPrompt, format_help, parse_slash_commands
+from thinklsp.core.prompt_syntax import Invocation, ParsedPrompt, find_mentions, format_help, parse_slash_commands
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest
-from thinklsp.engine.prompt_context import find_file_references
-from thinklsp.engine.slash_answers import format_undo
+from thinklsp.engine.session_commands import format_undo
+from thinklsp.engine.turn_request import find_file_references
 from thinklsp.workspace.view import WorkspaceView
 
 _REVIEW = "/review"

@@ -10,9 +10,8 @@ from thinklsp.acp.session_client import NoAnswer, Option, OptionKind, Permission
 from thinklsp.acp.updates import build_text_content, build_tool_call, build_tool_update
 from thinklsp.core.choices import ALLOW_FOR_SESSION, BUDGET_ANSWERS, DO_NOT_RUN, NOT_NOW, RUN_ONCE, BudgetAnswer
 from thinklsp.core.events import ToolStarted
-from thinklsp.core.secrets import format_call_id
-from thinklsp.core.text_safety import sanitize_message
-from thinklsp.engine.trust import FOLLOW
+from thinklsp.core.text_safety import format_call_id, sanitize_message
+from thinklsp.engine.instructions import FOLLOW
 
 _BUDGET_KINDS: Mapping[BudgetAnswer, OptionKind] = {
     "continue": "allow_once",

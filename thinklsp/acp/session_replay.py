@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from thinklsp.acp.updates import Update, build_chunks, build_tool_call, find_tool_kind
-from thinklsp.agent.compaction_plan import is_summary_message
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
-from thinklsp.core.secrets import format_call_id
-from thinklsp.engine.user_words import show_user_words
+from thinklsp.core.text_safety import format_call_id
+from thinklsp.engine.session_commands import show_user_words
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.unanswered import UnansweredPrompt
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS

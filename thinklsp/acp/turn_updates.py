@@ -41,8 +41,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.secrets import format_call_id
-from thinklsp.core.text_safety import sanitize_message
+from thinklsp.core.text_safety import format_call_id, sanitize_message
 from thinklsp.engine import Turn
 
 _FLUSH_SECONDS = 0.05

@@ -8,10 +8,9 @@ from thinklsp.acp.edit_writer import EditOrigin, EditWriter
 from thinklsp.acp.session_folders import ClientFiles
 from thinklsp.core.errors import TurnRefused
 from thinklsp.engine import Engine
-from thinklsp.engine.edit_records import build_files_title
+from thinklsp.engine.edit_records import build_files_title, settle_unconfirmed
+from thinklsp.engine.merge_plan import UndoPlan, plan_undo
 from thinklsp.engine.results import FileStatus
-from thinklsp.engine.unconfirmed_edits import settle_unconfirmed
-from thinklsp.engine.undo_plan import UndoPlan, plan_undo
 from thinklsp.sessions.ledger import WrittenTurn
 
 _NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."

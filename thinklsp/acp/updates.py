@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from thinklsp.core.events import PlanEntry
-from thinklsp.core.secrets import mask_keys
+from thinklsp.core.text_safety import mask_keys
 
 Update = Mapping[str, Any]
 ToolKind = Literal["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from thinklsp.cli.logs import set_up_logs
 from thinklsp.core.errors import SettingsError, ThinkLspError, format_install_command
 from thinklsp.core.import_context import reduce_gc
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.identity.tokens import TokenVerifier
 from thinklsp.lsp.transport.serving import serve_sockets

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from thinklsp.core.json_bytes import is_shallow
+from thinklsp.core.json_codec import is_shallow
 from thinklsp.jsonrpc import error_responses
 
 RequestId = int | str

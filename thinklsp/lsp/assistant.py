@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from thinklsp.engine import Engine
+from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.engine.slash_answers import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.lsp.chats.chat import ChatDocuments
@@ -18,15 +18,13 @@ from thinklsp.lsp.chats.skill_names import SkillNames
 from thinklsp.lsp.chats.slash_commands import SlashCommands
 from thinklsp.lsp.chats.turn_starter import TurnStarter
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.editor.checked_settings import CheckedSettings
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
-from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_lookup import EditLookup
-from thinklsp.lsp.edits.edit_offers import OfferedEdit
+from thinklsp.lsp.edits.edit_ledger import EditLedger, EditLookup
+from thinklsp.lsp.edits.pending_edits import OfferedEdit
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
-from thinklsp.settings.sources import EditorSettings
+from thinklsp.settings.sources import CheckedSettings, EditorSettings
 from thinklsp.settings.user_file import ActionSection
 
 # The minimum interval between two checks of the user's settings file, and the delay before each check.
@@ -120,14 +118,10 @@ class Assistant:
 
     def find_pending_edits(self, uri: str) -> list[OfferedEdit]:
         """Return the pending edits for a document."""
-        offered = self.edit_applier.pending_edits.find_offers(uri)
+        offers = self.edit_applier.pending_edits.find_offers(uri)
         if self.edit_applier.pending_edits.list_applied():
             self._state.spawn(self.edit_applier.settle_applied())
-        # All chats have the same title, so the list shows the prompt instead of the title if there is one.
-        return [
-            OfferedEdit(offer.pending.turn_id, offer.pending.turn_name or offer.pending.title, offer.edit)
-            for offer in offered
-        ]
+        return offers
 
     def look_up_session(self, document: Document) -> None:
         """Look up the session that a chat document names, unless it is cached. Then refresh the code lenses."""

@@ -12,16 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from thinklsp.lsp.assistant import Assistant
-    from thinklsp.lsp.editor.checked_settings import CheckedSettings
     from thinklsp.lsp.server import ThinkLspServer
+    from thinklsp.settings.sources import CheckedSettings
     from thinklsp.settings.user_file import UserSettings
 
 
 def load_settings(environment: Mapping[str, str]) -> tuple[type[CheckedSettings], UserSettings]:
     """Import the settings checker and read the user's settings. Raise SettingsError if they are invalid."""
-    with _pause_collection("thinklsp.lsp.editor.checked_settings"), switch_threads_often():
-        from thinklsp.lsp.editor.checked_settings import CheckedSettings  # noqa: PLC0415 - imported late to keep the start fast
-        from thinklsp.settings.sources import load_user_settings  # noqa: PLC0415 - imported late to keep the start fast
+    with _pause_collection("thinklsp.settings.sources"), switch_threads_often():
+        from thinklsp.settings.sources import CheckedSettings, load_user_settings  # noqa: PLC0415 - imported late to keep the start fast
     return CheckedSettings, load_user_settings(environment)
 
 

@@ -5,31 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from thinklsp import __version__
-from thinklsp.core.client_identity import LOCAL_IDENTITY
+from thinklsp.core.server_context import LOCAL_IDENTITY
 from thinklsp.jsonrpc import error_responses
 from thinklsp.jsonrpc.envelope import is_id
 from thinklsp.jsonrpc.error_responses import InvalidParams
 from thinklsp.lsp.chats.turn_titles import build_turn_title, has_words
 from thinklsp.lsp.documents.open_documents import Documents
-from thinklsp.lsp.editor.client import Client, Token
-from thinklsp.lsp.editor.client_environment import build_client_environment, list_private_folders
-from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.editor.work_done import WorkDone
+from thinklsp.lsp.editor.client import Client, Token, WorkDone
+from thinklsp.lsp.editor.connection_state import ConnectionState, build_client_environment, list_private_folders
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
 from thinklsp.lsp.protocol.server_capabilities import COMMANDS, TURN_COMMANDS
 from thinklsp.settings.startup_settings import StartupSettings, StartupSettingsReader
 
 if TYPE_CHECKING:
+    from thinklsp.identity.tokens import ClientAccess
     from thinklsp.lsp.assistant import Assistant
-    from thinklsp.lsp.editor.checked_settings import CheckedSettings
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.settings.sources import CheckedSettings
     from thinklsp.settings.user_file import UserSettings
 
 
@@ -128,7 +127,7 @@ class ThinkLspServer(LanguageServer):
     async def _load(self) -> Assistant:
         # Load the settings first, because the user then sees errors in the settings about a second earlier.
         make_checked, user = await asyncio.to_thread(self._loader.load_settings, self.state.environment)
-        checked = make_checked(self.state.client)
+        checked = make_checked(partial(self.state.client.show_message, "warning"))
         checked.report_problems(user)
         configured_count = len(self._configurations)
         for raw in self._configurations:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from thinklsp.core.choices import ReasoningEcho
-from thinklsp.core.client_identity import DEFAULT_TENANT, TENANT_VARIABLE, USER_VARIABLE
 from thinklsp.core.errors import SettingsError, format_install_command
+from thinklsp.core.server_context import DEFAULT_TENANT, TENANT_VARIABLE, USER_VARIABLE
 from thinklsp.settings.model import KeyedProvider
 from thinklsp.settings.user_file import ProviderSection, UserSettings, find_url_problem
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from thinklsp.cli.setup.files import BlockPlace, EntryPlace, Machine, read_file
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 Place = BlockPlace | EntryPlace
 Programs = tuple[tuple[str, ...], ...]

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from functools import partial
 
-from thinklsp.core.slash_parser import ParsedPrompt, format_help, parse_slash_commands
+from thinklsp.core.prompt_syntax import ParsedPrompt, format_help, parse_slash_commands
 from thinklsp.engine import ChatRequest, Engine
 from thinklsp.engine.results import Result, build_plain_result
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
@@ -14,13 +14,12 @@ from thinklsp.lsp.chats.chat import ChatDocuments, PendingPrompt
 from thinklsp.lsp.chats.chat_context import collect_context
 from thinklsp.lsp.chats.chat_documents import ChatAnswer
 from thinklsp.lsp.chats.slash_commands import SlashCommands
+from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
-from thinklsp.lsp.turns.turn_run import TurnRun
-from thinklsp.lsp.turns.turn_text import AnswerSink, Delivery
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, TurnRun
 from thinklsp.workspace.view import WorkspaceView
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from thinklsp.engine import Engine
-from thinklsp.engine.skills import FoundSkills, find_all_skills
+from thinklsp.engine.instructions import FoundSkills, find_all_skills
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.tools.skill_files import Skill

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.slash_parser import Invocation
+from thinklsp.core.prompt_syntax import Invocation
 from thinklsp.engine import CompactRequest
-from thinklsp.engine.slash_answers import SlashAnswers, format_undo
+from thinklsp.engine.session_commands import SlashAnswers, format_undo
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.turns.turn_registry import TurnRegistry

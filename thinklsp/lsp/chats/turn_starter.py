@@ -10,23 +10,22 @@ from lsprotocol.types import Range
 
 from thinklsp.agent.prompts import ACTIONS, CHAT_ACTIONS
 from thinklsp.core.check_results import EditorDiagnostic
-from thinklsp.core.comment_note import remove_comment_note
 from thinklsp.core.errors import TurnRefused
 from thinklsp.core.images import decode_image
 from thinklsp.core.messages import ImageBlock
-from thinklsp.core.slash_parser import split_skills
+from thinklsp.core.prompt_syntax import remove_comment_note, split_skills
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine import ActionRequest, ChatRequest, Reference
 from thinklsp.engine.merge_plan import Scope
-from thinklsp.engine.prompt_context import format_mention
 from thinklsp.engine.results import Result
+from thinklsp.engine.turn_request import format_mention
 from thinklsp.jsonrpc.error_responses import InvalidParams
 from thinklsp.lsp.chats.chat import ChatDocuments
 from thinklsp.lsp.chats.chat_documents import ChatAnswer
 from thinklsp.lsp.documents.code_locations import find_comment_trigger, find_edit_subject
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics
 from thinklsp.lsp.editor import arguments as args
-from thinklsp.lsp.editor.command_target import (
+from thinklsp.lsp.editor.arguments import (
     CommandTarget,
     find_known_problems,
     require_target,
@@ -34,12 +33,11 @@ from thinklsp.lsp.editor.command_target import (
     to_line_numbers,
     to_lsp_range,
 )
+from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
-from thinklsp.lsp.turns.turn_run import FindScope, find_no_scope
-from thinklsp.lsp.turns.turn_text import AnswerSink, Delivery
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, FindScope, find_no_scope
 from thinklsp.settings.user_file import ActionSection
 
 _MAX_MESSAGE_CHARACTERS = 300

@@ -12,8 +12,7 @@ from lsprotocol.types import ExecuteCommandParams
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Engine
 from thinklsp.engine.results import Result
-from thinklsp.engine.session_access import SessionCommands, SessionScope
-from thinklsp.engine.usage_report import build_usage_report
+from thinklsp.engine.session_commands import SessionCommands, SessionScope, build_usage_report
 from thinklsp.jsonrpc.error_responses import InvalidParams
 from thinklsp.lsp.assistant import Assistant
 from thinklsp.lsp.editor.arguments import SessionsArguments, UsageArguments, parse_arguments

@@ -6,8 +6,8 @@ import asyncio
 
 from lsprotocol.types import ExecuteCommandParams
 
+from thinklsp.engine.instructions import describe_skills, find_all_skills
 from thinklsp.engine.results import Result
-from thinklsp.engine.skills import describe_skills, find_all_skills
 from thinklsp.lsp.editor.arguments import NoArguments, parse_arguments
 from thinklsp.lsp.server import ThinkLspServer
 

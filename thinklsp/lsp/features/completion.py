@@ -13,10 +13,9 @@ from lsprotocol import types
 from lsprotocol.types import CompletionItemKind as Kind
 from lsprotocol.types import CompletionList, Position, Range
 
-from thinklsp.core.code_fences import filter_outside_fences
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.mentions import SPECIAL_MENTIONS, NameList, write_mention
-from thinklsp.core.slash_parser import SLASH_COMMANDS
+from thinklsp.core.markdown import filter_outside_fences
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS, SPECIAL_MENTIONS, NameList, write_mention
 from thinklsp.lsp.chats.chat_outline import find_prompt_section
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.positions import Encoding, count_units, find_column

@@ -14,7 +14,7 @@ from cattrs import Converter
 from lsprotocol import types
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol
 
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.jsonrpc import envelope, error_responses
 from thinklsp.jsonrpc.pending_requests import PendingRequests
 from thinklsp.jsonrpc.writer import MessageWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.writer import MessageWriter
 from thinklsp.lsp import engine_loading
@@ -14,7 +14,7 @@ from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.settings.startup_settings import StartupSettingsReader
 
 if TYPE_CHECKING:
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.identity.tokens import ClientAccess
 
 STOPPING = "This server is about to stop. Connect again in a moment."
 _STOPPING_AFTER_TURNS = "This server is about to stop. It first finishes the running turn and starts no new one."

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
-from thinklsp.core.observer import Observer
+from thinklsp.core.server_context import Observer
 from thinklsp.jsonrpc.server_process import install_signal_handlers, run_and_exit
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, Listen, ListenConfig
 from thinklsp.settings.user_file import ServeSection

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thinklsp.core.observer import NO_OBSERVER, LoginRejection, Observer
+from thinklsp.core.server_context import NO_OBSERVER, LoginRejection, Observer
 from thinklsp.jsonrpc import envelope, error_responses
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.server_process import SHUTDOWN_SECONDS
@@ -25,8 +25,7 @@ from thinklsp.lsp.transport.connection import STOPPING, Connection
 from thinklsp.settings.user_file import DEFAULT_MAX_CLIENTS
 
 if TYPE_CHECKING:
-    from thinklsp.identity.tokens import TokenVerifier
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.identity.tokens import ClientAccess, TokenVerifier
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from websockets.datastructures import Headers
 
 from thinklsp.core.errors import TokenRefused
 from thinklsp.identity.failure_limit import PERIOD_SECONDS, FailureLimit
-from thinklsp.identity.tokens import TokenVerifier
-from thinklsp.lsp.editor.client_access import ClientAccess
+from thinklsp.identity.tokens import ClientAccess, TokenVerifier
 
 _log = logging.getLogger(__name__)
 

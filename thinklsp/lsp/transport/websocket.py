@@ -22,9 +22,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from thinklsp.identity.tokens import ClientAccess
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.writer import CHUNK_BYTES, FLUSH_SECONDS, ClientDisconnected
-from thinklsp.lsp.editor.client_access import ClientAccess
 from thinklsp.lsp.protocol.frames import MAX_BODY_BYTES
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig, matches_token
 from thinklsp.lsp.transport.token_gate import TokenGate
