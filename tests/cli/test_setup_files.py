@@ -44,7 +44,7 @@ def test_a_block_of_lines_leaves_no_trace(before, after):
     assert LINES.remove(there) == data + b"\n" + more
 
 
-def test_a_new_file_goes_and_an_older_block_is_replaced_where_it_is():
+def test_a_new_file_goes_and_an_older_block_is_replaced():
     there = insert(LINES, None)
     lines = "\n".join(CONTENTS[LINES]).encode()
     assert there == b";; >>> thinklsp setup >>>\n" + lines + b"\n;; <<< thinklsp setup <<<\n"
