@@ -34,7 +34,8 @@ LATE_IMPORTS = {
     "thinklsp/engine/connections.py": "only a user who tries thinklsp offline needs the offline model",
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
     "thinklsp/lsp/editor/connection_state.py": "a server for one user hashes nothing",
-    "thinklsp/lsp/engine_loading.py": "the first code action is served before the engine is loaded",
+    "thinklsp/lsp/server.py": "the first code action is served before the settings are checked",
+    "thinklsp/lsp/transport/connection.py": "the first code action is served before the engine is loaded",
     "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
     "thinklsp/symbols/grammars.py": "as in outline.py",
     "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
@@ -100,13 +101,14 @@ def test_imports_inside_functions_have_a_reason() -> None:
         return is_function and any(isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node))
 
     assert {place.partition(":")[0] for place in find(imports_late)} == set(LATE_IMPORTS)
-    engine = ["settings.sources", "engine.user_config", "lsp.assistant", "lsp.commands"]
+    engine = ["engine.user_config", "lsp.assistant", "lsp.commands"]
     stdio = ["lsp.protocol.fast_initialize", "cli.logs", "core.import_context", "settings.startup_settings"]
-    stdio += ["lsp.transport.stdio", "acp.first_answer", "cli.logs", "core.import_context", "acp.acp_stdio"]
-    sockets = ["lsp.transport.websocket", "lsp.transport.tcp", "identity.jwt_verifier", "telemetry.metrics"]
-    sockets += ["telemetry.traces", "telemetry.health"]
+    stdio += ["lsp.transport.connection", "acp.initialization", "cli.logs", "core.import_context", "acp.acp_server"]
+    sockets = ["lsp.transport.websocket", "identity.jwt_verifier", "telemetry.metrics", "telemetry.traces"]
+    sockets += ["telemetry.health"]
     for module, imported in (
-        ("lsp/engine_loading.py", engine),
+        ("lsp/server.py", ["settings.sources"]),
+        ("lsp/transport/connection.py", engine),
         ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
         # One subcommand does not load what another one needs.
         ("cli/demo.py", ["cli.demo_script"]),

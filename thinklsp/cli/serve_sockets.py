@@ -25,8 +25,7 @@ from thinklsp.core.import_context import reduce_gc
 from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.identity.tokens import TokenVerifier
-from thinklsp.lsp.transport.serving import serve_sockets
-from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig
+from thinklsp.lsp.transport.sockets import ConnectionRegistry, Listen, ListenConfig, listen_tcp, serve_sockets
 from thinklsp.sessions.state_folder import is_owned
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.sources import load_user_settings
@@ -77,10 +76,11 @@ def _serve(args: argparse.Namespace, config: ListenConfig, telemetry: Telemetry,
         # collection, but clients' objects must be collected.
         import thinklsp.lsp.commands  # noqa: F401, PLC0415 - loaded here, before the first client
 
+        listen: Listen = listen_tcp
         if args.ws is not None:
-            from thinklsp.lsp.transport.websocket import listen  # noqa: PLC0415 - only this kind of server needs it
-        else:
-            from thinklsp.lsp.transport.tcp import listen  # noqa: PLC0415 - only this kind of server needs it
+            from thinklsp.lsp.transport.websocket import listen_ws  # noqa: PLC0415 - only this kind of server needs it
+
+            listen = listen_ws
     return serve_sockets(
         listen,
         config,

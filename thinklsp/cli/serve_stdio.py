@@ -43,7 +43,7 @@ def serve() -> int:
 
         # A thread reads the user's file while the main thread imports libraries.
         early = StartupSettingsReader(os.environ)
-        from thinklsp.lsp.transport.stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.lsp.transport.connection import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(greeting, early)
 
@@ -51,17 +51,17 @@ def serve() -> int:
 def serve_acp() -> int:
     """Run the ACP agent until the client closes its end. Returns 0. After a signal, as for `serve`."""
     _prepare(_ACP_HINT)
-    from thinklsp.acp.first_answer import answer_initialize  # noqa: PLC0415 - not loaded for LSP
+    from thinklsp.acp.initialization import answer_initialize  # noqa: PLC0415 - not loaded for LSP
 
     first_input = answer_initialize()
-    if not first_input.data and first_input.announced is None:
+    if not first_input.data:
         return 0
     from thinklsp.cli.logs import set_up_logs  # noqa: PLC0415 - loaded after the answer to `initialize`
     from thinklsp.core.import_context import reduce_gc  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     set_up_logs()
     with reduce_gc():
-        from thinklsp.acp.acp_stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.acp.acp_server import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(first_input)
 

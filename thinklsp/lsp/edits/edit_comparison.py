@@ -15,7 +15,7 @@ from typing import Any
 from thinklsp.core.edits import FileEdit, count_hunks, is_blank, split_comparable_lines
 from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split_lines
 from thinklsp.engine.results import FileStatus, HunkCounts
-from thinklsp.lsp.documents.spans import count_common_ends
+from thinklsp.lsp.protocol.positions import count_common_ends
 
 # The maximum number of alignments to try in parallel. Repeated lines can cause several alignments.
 _MAX_ALIGNMENTS = 64
