@@ -563,41 +563,6 @@ async def test_nothing_is_replaced_where_nothing_is_gained() -> None:
     assert len(await by_command(session.conversation)) == 2
 
 
-# A second reading.
-
-
-async def test_repeated_read_of_unchanged_file_is_a_reference() -> None:
-    read = {"path": A}
-    script = [
-        says(tool("a", "read_file", read), tool("b", "read_file", read)),
-        says(tool("c", "read_file", read), tool("d", "read_file", {"path": A, "end_line": 1})),
-        says(tool("e", "edit_file", {"path": A, "old_text": "one\n", "new_text": "1\n"})),
-        says(tool("f", "read_file", read)),
-        says("Done."),
-    ]
-    run = await play(script, session=Session("s", "w"), document="one\n" + "a line of text\n" * 200, model=SCRIPTED)
-    told = {
-        block.tool_use_id: block.text
-        for message in run.session.conversation
-        for block in message.blocks
-        if block.kind == "tool_result"
-    }
-    is_whole = {name: "a line of text" in text for name, text in told.items() if name != "e"}
-    assert is_whole == {"a": True, "b": False, "c": False, "d": False, "f": True}
-    assert "lines 1-201 of 201\nUnchanged since" in told["b"]
-    assert told["d"].endswith("\tone")
-    # What the service no longer reads is told whole, too.
-    noted = says(OpaqueBlock(COMPACTION_TYPE, SEALED), tool("g", "read_file", read))
-    again = Run([says(tool("a", "read_file", read)), noted, says("Done.")], session=Session("s", "w"), model=SCRIPTED)
-    again.overlay = run.overlay
-    await again.play()
-    results = [block for message in again.session.conversation for block in message.blocks]
-    assert ["a line of text" in block.text for block in results if isinstance(block, ToolResultBlock)] == [True, True]
-    # In the next turn it is told whole again: what it would point to may be shortened away by then.
-    next_turn = await play([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
-    assert "a line of text" in next_turn.session.conversation[-2].blocks[0].text  # type: ignore[union-attr]  # A result.
-
-
 # When the compaction comes -> whether the model may replace the file that it read before.
 READ_FIRST = says(tool("r", "read_file", {"path": A}), usage=Usage())
 MOMENTS: dict[str, tuple[list[Answer | Exception], bool]] = {
