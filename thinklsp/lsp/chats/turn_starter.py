@@ -37,8 +37,9 @@ from thinklsp.lsp.editor.arguments import (
 from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.edit_applier import FindScope, find_no_scope
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
-from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, FindScope, find_no_scope
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery
 from thinklsp.settings.user_file import ActionSection
 
 _MAX_MESSAGE_CHARACTERS = 300
