@@ -121,7 +121,7 @@ OPENERS = (
     "thinklsp/workspace/paths.py", "thinklsp/workspace/shadow.py",
     "thinklsp/settings/private_paths.py", "thinklsp/sessions/folder.py", "thinklsp/sessions/kept_texts.py",
     "thinklsp/sessions/leases.py",
-    "thinklsp/sandbox/", "thinklsp/tools/shadows.py", "thinklsp/engine/user_config.py", "thinklsp/cli/",
+    "thinklsp/sandbox/", "thinklsp/tools/shadows.py", "thinklsp/engine/diagnosis.py", "thinklsp/cli/",
     "thinklsp/mcp_client/server_guard.py",
 )  # fmt: skip
 # By argv each, which they check: the sandbox, search and git, the user's own key command, the demo's server, workers,
@@ -175,12 +175,10 @@ RULES = {
             "import httpx",
             "import httpx2",
         ),
-        # The library is named in these alone, and in the network below it (`gathering`), by its own name.
+        # The library is named in these alone, and in the network below it, by its own name.
         (
-            "thinklsp/http/in_process.py",
-            "thinklsp/http/routes.py",
             "thinklsp/http/transport.py",
-            "thinklsp/http/network_errors.py",
+            "thinklsp/http/routes.py",
             "thinklsp/mcp_client/http_transport.py",
         ),
     ),

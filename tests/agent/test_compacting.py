@@ -26,12 +26,10 @@ from tests.support.scripted_model import (
     thinking,
     tool,
 )
-from thinklsp.agent.budget import BudgetLimits, UsageLedger
-from thinklsp.agent.compaction_plan import is_summary_message
-from thinklsp.agent.compactor import compact_now
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig, UsageLedger
+from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import CallEvent
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import (
     AuthenticationFailed,
@@ -52,7 +50,6 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     Conversation,
@@ -60,8 +57,9 @@ from thinklsp.core.messages import (
     TextBlock,
     ToolResultBlock,
     UserMessage,
+    collect_sight,
+    describe_text,
 )
-from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model

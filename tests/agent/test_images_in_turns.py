@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.images import image, png
 from tests.support.scripted_model import SCRIPTED, check_sendable, text, tool
-from thinklsp.agent.compaction_plan import TokenLimits, extract_prompt, plan_compaction, split_turns
-from thinklsp.agent.context_meter import ContextMeter, measure_messages
-from thinklsp.agent.transcript import format_transcript
+from thinklsp.agent.budget import ContextMeter, measure_messages
+from thinklsp.agent.compaction import TokenLimits, plan_compaction
+from thinklsp.agent.summary import extract_prompt, format_transcript, split_turns
 from thinklsp.core.images import list_images, parse_image
 from thinklsp.core.messages import (
     AssistantMessage,

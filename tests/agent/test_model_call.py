@@ -16,18 +16,17 @@ from tests.support.anthropic_samples import ENDPOINT, FOLDER, PLAIN, cases, expe
 from tests.support.chat_samples import chunk as chat_chunk
 from tests.support.chat_samples import server
 from tests.support.other_hosts import SseServer, Step, answer, chunk, head
-from thinklsp.agent.budget import BudgetLimits, MeteredCaller, UsageLedger
-from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.budget import BudgetLimits, ContextMeter, MeteredCaller, UsageLedger
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, HttpModelCaller, ModelCaller
 from thinklsp.core import errors
 from thinklsp.core.events import DataReceived, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 GOOD: list[Step] = [head(), stream("text")]
 BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)

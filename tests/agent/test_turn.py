@@ -27,8 +27,7 @@ from tests.support.scripted_model import (
     tool,
 )
 from tests.support.sizes import examples
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import BudgetLimits, TurnConfig
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
@@ -45,8 +44,14 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolResultBlock, UserMessage
-from thinklsp.core.sight import collect_sight
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    collect_sight,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session

@@ -11,10 +11,9 @@ import pytest
 
 from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, metered, says, tool
 from tests.support.shadowing import PlainRunner
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.compaction_plan import split_turns
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import BudgetLimits, TurnConfig
 from thinklsp.agent.prompts import NUDGE, TESTS_FAILED
+from thinklsp.agent.summary import split_turns
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.choices import Verify
 from thinklsp.core.errors import ToolFailed
@@ -27,8 +26,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.file_sight import describe_text
-from thinklsp.core.messages import TextBlock
+from thinklsp.core.messages import TextBlock, describe_text
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
 from thinklsp.tools.command_runs import CommandResult, NotPermitted

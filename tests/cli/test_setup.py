@@ -17,7 +17,7 @@ from thinklsp.cli.setup.machine import Machine, find_editor_files, find_server
 from thinklsp.cli.setup.plan import State, find_state, plan_setup
 from thinklsp.cli.setup.vscode import VARIANTS
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 ROOT = Path(__file__).parents[2]
 HELIX = """#!/bin/sh

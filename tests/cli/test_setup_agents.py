@@ -14,7 +14,7 @@ from thinklsp.cli.setup.jetbrains import insert_entry, remove_entry
 from thinklsp.cli.setup.machine import Machine
 from thinklsp.cli.setup.plan import plan_removal, plan_setup
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 ROOT = Path(__file__).parents[2]
 FILE = Path("/nowhere/acp.json")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from thinklsp.cli.setup.blocks import Block, BrokenBlock, ConfigPlace, insert_block, remove_block
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import find_object, parse_jsonc
+from thinklsp.core.json_codec import find_object, parse_jsonc
 
 ROOT = Path("/root-of-nothing")
 LINES = Block(ConfigPlace(ROOT / "init.el", ROOT, ";;"), ('(setq a "1")', '(setq b "2")'))

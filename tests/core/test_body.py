@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 
 
 @given(st.lists(st.binary(max_size=12), max_size=12), st.integers(1, 20))

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.json_bytes import is_shallow
+from thinklsp.core.json_codec import is_shallow
 
 _values = st.recursive(
     st.none() | st.integers() | st.text(max_size=2),

@@ -18,7 +18,7 @@ from tests.support.services import WAYS
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
-from thinklsp.engine.user_choices import choose, describe_status
+from thinklsp.engine.workspace_sessions import choose, describe_status
 from thinklsp.offline.scenario import parse_scenario
 from thinklsp.providers.catalogue import find_default_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore

@@ -20,12 +20,10 @@ from tests.stand_ins.http_server import Simulator
 from tests.support.other_hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
-from thinklsp.engine.diagnosis import build_report
-from thinklsp.engine.service_check import PROBE_SECONDS
+from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report
 from thinklsp.offline.scenario import load_scenario
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import find_contradictions
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.catalogue import find_contradictions, find_model
 from thinklsp.settings.sources import EditorSettings
 
 KEY = "sk-canary-0123456789-abcdefghijkl"

@@ -20,7 +20,7 @@ from thinklsp.core.messages import Message, TextBlock
 from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionRequest, ChatRequest, Choices, Engine, Reference, Turn, TurnRequest
 from thinklsp.engine.diagnosis import build_report
-from thinklsp.engine.user_choices import StatusLine, choose, describe_status, merge_choices
+from thinklsp.engine.workspace_sessions import StatusLine, choose, describe_status, merge_choices
 from thinklsp.providers.catalogue import find_default_model
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.settings.user_file import ActionSection

@@ -11,12 +11,13 @@ from tests.settings.test_sources import NO_FILE
 from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine
-from thinklsp.engine.session_access import (
+from thinklsp.engine.session_commands import (
     SessionCommands,
     SessionScope,
+    build_usage_report,
     format_sessions,
+    format_usage,
 )
-from thinklsp.engine.usage_report import build_usage_report, format_usage
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage
 from thinklsp.sessions.sqlite_store import MemoryStore

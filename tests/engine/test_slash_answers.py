@@ -10,10 +10,10 @@ import pytest
 from tests.settings.test_sources import NO_FILE
 from tests.support.stored_sessions import full_session
 from thinklsp.core.errors import SessionError, SettingsError
-from thinklsp.core.slash_parser import SLASH_COMMANDS, parse_slash_commands
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS, parse_slash_commands
 from thinklsp.engine import Engine
 from thinklsp.engine.results import FileStatus
-from thinklsp.engine.slash_answers import SlashAnswers, format_undo
+from thinklsp.engine.session_commands import SlashAnswers, format_undo
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 

@@ -6,7 +6,7 @@ from tests.support.scripted_model import says
 from thinklsp.agent.prompts import Excerpt, build_chat_prompt, list_excerpts
 from thinklsp.core.messages import TextBlock, UserMessage
 from thinklsp.core.usage import Usage
-from thinklsp.engine.user_words import show_user_words
+from thinklsp.engine.session_commands import show_user_words
 from thinklsp.sessions.session import INTERRUPTED, Session
 
 _EXCERPTS = (Excerpt("src/a.py", 3, 4, "x\ny", 9), Excerpt("b.py", 1, 1, "z", 1))

@@ -11,11 +11,10 @@ import pytest
 
 from tests.support.postgres_server import PostgresServer
 from tests.support.stored_sessions import full_session
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SettingsError, TurnRefused
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
-from thinklsp.engine.session_stores import open_session_store
-from thinklsp.engine.team_budgets import TeamBudgets
+from thinklsp.engine.session_stores import TeamBudgets, open_session_store
 from thinklsp.sessions.budget_caps import BudgetCap, CapReached
 from thinklsp.sessions.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tests.settings.test_sources import NO_FILE, SECRET, user
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Endpoint
-from thinklsp.providers.catalogue import Catalogue
-from thinklsp.providers.model_info import Price
+from thinklsp.providers.catalogue import Catalogue, Price
 from thinklsp.settings.access import find_key_command, list_keyed_providers, resolve_access, run_key_command
 from thinklsp.settings.model import read_value
 from thinklsp.settings.sources import load_user_settings, resolve_settings

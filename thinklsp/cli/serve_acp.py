@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from thinklsp.acp.first_answer import answer_initialize
+from thinklsp.acp.initialization import answer_initialize
 from thinklsp.cli.early_signals import exit_on_signals
 
 # Each line fits in 80 columns.
@@ -24,7 +24,7 @@ def serve() -> int:
     if os.isatty(0):
         sys.stderr.write(_TERMINAL_HINT)
     first_input = answer_initialize()
-    if not first_input.data and first_input.announced is None:
+    if not first_input.data:
         return 0
     # Import the rest of the server after responding to `initialize`, because the imports are slow.
     from thinklsp.cli.logs import set_up_logs  # noqa: PLC0415 - loaded after the answer to `initialize`
@@ -32,6 +32,6 @@ def serve() -> int:
 
     set_up_logs()
     with reduce_gc():
-        from thinklsp.acp.acp_stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.acp.acp_server import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(first_input)

@@ -21,8 +21,7 @@ from thinklsp.cli.logs import set_up_logs
 from thinklsp.cli.serve_telemetry import Telemetry, TelemetryError, create_telemetry
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.import_context import reduce_gc
-from thinklsp.lsp.transport.serving import serve_sockets
-from thinklsp.lsp.transport.sockets import ListenConfig
+from thinklsp.lsp.transport.sockets import Listen, ListenConfig, listen_tcp, serve_sockets
 from thinklsp.sessions.state_folder import is_owned
 from thinklsp.settings.serve_section import ServeSection
 from thinklsp.settings.sources import load_user_settings
@@ -66,10 +65,11 @@ def _serve(args: argparse.Namespace, entrance: ListenConfig, telemetry: Telemetr
         # collection, but clients' objects must be collected.
         import thinklsp.lsp.commands  # noqa: F401, PLC0415 - loaded here, before the first client
 
+        listen: Listen = listen_tcp
         if args.ws is not None:
-            from thinklsp.lsp.transport.websocket import listen  # noqa: PLC0415 - only this kind of server needs it
-        else:
-            from thinklsp.lsp.transport.tcp import listen  # noqa: PLC0415 - only this kind of server needs it
+            from thinklsp.lsp.transport.websocket import listen_ws  # noqa: PLC0415 - only this kind of server needs it
+
+            listen = listen_ws
 
     def announce() -> None:
         _announce(args, entrance)

@@ -7,7 +7,8 @@ import os
 import sys
 
 from thinklsp.cli.early_signals import exit_on_signals
-from thinklsp.lsp.protocol.fast_initialize import FirstInput, answer_initialize
+from thinklsp.jsonrpc.first_message import FirstInput
+from thinklsp.lsp.protocol.fast_initialize import answer_initialize
 
 # Each line fits in 80 columns.
 _TERMINAL_HINT = """\
@@ -42,6 +43,6 @@ def _serve(greeting: FirstInput) -> int:
 
         # A thread reads the user's file while the main thread imports libraries.
         early = StartupSettingsReader(os.environ)
-        from thinklsp.lsp.transport.stdio import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
+        from thinklsp.lsp.transport.connection import serve_stdio  # noqa: PLC0415 - loaded after the answer to `initialize`
 
     return serve_stdio(greeting, early)

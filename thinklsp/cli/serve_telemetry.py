@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from thinklsp.core.errors import ThinkLspError, format_install_command
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.lsp.transport.sockets import ConnectionRegistry
 from thinklsp.telemetry.fan_out import FanOut

@@ -16,13 +16,13 @@ from thinklsp.core.events import Fallback
 from thinklsp.engine.user_config import ConfigSnapshot, UserConfig
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint
-from thinklsp.providers.google.adapter import GoogleAdapter
-from thinklsp.providers.model_info import Capabilities, ModelInfo
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import ChatServer, resolve_server
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.catalogue import Capabilities, ModelInfo
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_servers import ChatServer, resolve_server
+from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 from thinklsp.settings.access import (
     Access,
     find_key_command,

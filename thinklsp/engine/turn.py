@@ -1,59 +1,272 @@
-"""A turn, which the engine starts and a front end runs."""
+"""A turn, which the engine starts and a front end runs.
+
+The turn stores each step, reports its model calls and tool calls to the observer of the process, and stops if another
+process has taken over its session.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
-from thinklsp.agent.budget import Emit, MeteredCaller, UsageLedger
-from thinklsp.agent.compactor import compact_now
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.instruction_files import build_instructions, find_sent_digests
-from thinklsp.agent.loop_config import TurnConfig
-from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import Excerpt
-from thinklsp.agent.skill_prompts import find_sent_list
+from thinklsp.agent.budget import AskBudget, ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
+from thinklsp.agent.compaction import compact_now
+from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, ModelCaller
+from thinklsp.agent.prompts import Excerpt, build_instructions, find_sent_digests, find_sent_list
 from thinklsp.agent.turn_loop import TurnLoop
+from thinklsp.core.choices import Review, ThinkingDisplay
 from thinklsp.core.edits import FileEdit
-from thinklsp.core.errors import SessionError, ThinkLspError
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextWindowExceeded,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    SessionError,
+    StreamProtocolError,
+    ThinkLspError,
+    TransportFailed,
+)
 from thinklsp.core.events import (
     ContextCompacted,
+    Fallback,
     Notice,
     ReminderAdded,
     RetryScheduled,
     StepCommitted,
     TextStreamed,
+    ToolFinished,
+    ToolStarted,
     TurnAnswer,
     TurnEvent,
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.file_sight import FileSight
-from thinklsp.core.messages import ImageBlock, TextBlock, UserPrompt
-from thinklsp.core.observer import TurnLabels
-from thinklsp.core.sight import collect_sight
+from thinklsp.core.messages import FileSight, ImageBlock, TextBlock, UserPrompt, collect_sight
+from thinklsp.core.server_context import (
+    OTHER,
+    CallOutcome,
+    ModelLabels,
+    Observer,
+    ToolObserver,
+    TurnLabels,
+    TurnObserver,
+)
+from thinklsp.core.tool_type import Ask, AskText
 from thinklsp.core.usage import Usage
 from thinklsp.engine.changed_files import describe_changed_files
-from thinklsp.engine.instructions import TurnInstructions
-from thinklsp.engine.lease_guard import LeaseGuard
-from thinklsp.engine.observation import ObservedTurn
-from thinklsp.engine.prompt_images import check_images
-from thinklsp.engine.skills import build_skill_texts
-from thinklsp.engine.turn_request import ChatRequest, CompactRequest, TurnRequest, build_user_text, read_changes
-from thinklsp.engine.turn_setup import FrontEnd, ShowEvent, TurnSetup
+from thinklsp.engine.instructions import ProjectInstructions, ShowDocument, TurnInstructions, build_skill_texts
+from thinklsp.engine.session_claims import QueuedPrompt
+from thinklsp.engine.turn_request import (
+    ChatRequest,
+    CompactRequest,
+    TurnRequest,
+    build_user_text,
+    check_images,
+    read_changes,
+)
+from thinklsp.engine.user_commands import UserCommands
+from thinklsp.providers.base import ModelRequest
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.sessions.kept_texts import SessionTexts
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.unanswered import PromptOutcome
-from thinklsp.tools.tool import ToolContext
+from thinklsp.tools.editor import Editor, NoEditor
+from thinklsp.tools.registry import READ_SKILL, TOOLS
+from thinklsp.tools.tool import AnyTool, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
+
+_LOST = "The turn was stopped, because another thinklsp has taken over its session. Open the session again."
+
+
+class LeaseGuard:
+    """An async context that is cancelled if the lease on the session is lost. It then raises SessionError."""
+
+    def __init__(self, store: SessionStore, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._task: asyncio.Task[object] | None = None
+        self._is_lost = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._store.lease_watchers[self._session_id] = self._stop
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        del self._store.lease_watchers[self._session_id]
+        # After another cancellation, for example by the user, the task stays cancelled.
+        if self._is_lost and self._task is not None and not self._task.uncancel():
+            raise SessionError(_LOST) from None
+
+    def _stop(self) -> None:
+        if not self._is_lost and self._task is not None:
+            self._is_lost = True
+            self._task.cancel()
+
+
+ShowEvent = Callable[[TurnEvent], None]
+PrepareTools = Callable[[TurnInstructions, Ask], Awaitable[tuple[tuple[AnyTool, ...], tuple[str, ...]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """The callbacks of the front end that runs a turn. The store saves an event's data before `show` receives the
+    event. `unapplied_edits` is text that informs the model about edits of this session that were not applied.
+    `show_document` is None if the front end cannot show documents, and `ask_text` if it cannot ask for a text."""
+
+    show: ShowEvent
+    ask: Ask
+    ask_budget: AskBudget
+    editor: Editor = field(default_factory=NoEditor)
+    unapplied_edits: str = ""
+    show_document: ShowDocument | None = None
+    ask_text: AskText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSetup:
+    """The parts of a turn that the engine prepares.
+
+    `choose_model` queries the server for a missing model or context window, and returns notices for the user. Fallbacks
+    are stored under `service_id` unless it is empty. `release` makes the session available to other turns.
+    `take_queued` returns the queued prompts that join the turn with this model. `prepare_tools` returns the tools of
+    MCP servers, and notices for the user. `admit_call` checks the lease and the budgets before each model call.
+    """
+
+    display: ThinkingDisplay
+    review: Review
+    notices: tuple[str, ...]
+    excerpts: tuple[Excerpt, ...]
+    connect: Callable[[Sequence[Fallback]], Awaitable[ModelCaller]]
+    release: Callable[[], None]
+    instructions: ProjectInstructions
+    take_queued: Callable[[ModelInfo], tuple[QueuedPrompt, ...]]
+    admit_call: Callable[[str, float], Awaitable[None]]
+    service_id: str = ""
+    choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
+    commands: UserCommands | None = None
+    prepare_tools: PrepareTools | None = None
+    images: tuple[ImageBlock, ...] = ()
+
+
+_OUTCOMES: Mapping[type[ProviderError], CallOutcome] = {
+    AuthenticationFailed: "authentication",
+    BadRequest: "bad_request",
+    ContextWindowExceeded: "context_window",
+    RateLimited: "rate_limited",
+    Overloaded: "overloaded",
+    TransportFailed: "transport",
+    StreamProtocolError: "protocol",
+}
+_BUILT_IN_TOOLS = frozenset(tool.name for tool in (*TOOLS, READ_SKILL))
+_MCP_PREFIX = "mcp__"
+
+
+class ObservedTurn:
+    """The observation of a turn, from entering the context to its exit. `usage` is the turn's usage at its end."""
+
+    def __init__(self, observer: Observer, labels: TurnLabels) -> None:
+        self._observer = observer
+        self._labels = labels
+        self._turn = TurnObserver()
+        self._finished: TurnFinished | None = None
+        self._usage = Usage()
+        self._tools: dict[str, ToolObserver] = {}
+        self._caller: ModelCaller | None = None
+
+    def __enter__(self) -> Self:
+        self._turn = self._observer.begin_turn(self._labels)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for tool in self._tools.values():
+            tool.end("cancelled")
+        if self._finished is not None and error is None:
+            self._turn.end(self._finished.stop_reason, self._usage)
+        else:
+            self._turn.end("error" if isinstance(error, Exception) else "cancelled", self._usage)
+
+    def observe_events(self, show: ShowEvent) -> ShowEvent:
+        """Return a function that reports an event before `show` receives it."""
+
+        def report_and_show(event: TurnEvent) -> None:
+            self._observe_event(event)
+            show(event)
+
+        return report_and_show
+
+    def _observe_event(self, event: TurnEvent) -> None:
+        if isinstance(event, ToolStarted):
+            self._tools[event.call_id] = self._turn.begin_tool(label_tool(event.name))
+        elif isinstance(event, ToolFinished):
+            # The call of an unknown tool ends without a start.
+            tool = self._tools.pop(event.call_id, None) or self._turn.begin_tool(label_tool(event.name))
+            tool.end("error" if event.is_error else "ok")
+        elif isinstance(event, TurnFinished):
+            self._finished = event
+
+    def observe_calls(self, caller: ModelCaller) -> ModelCaller:
+        """Return a caller that reports its calls."""
+        self._caller = caller
+        return self
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        """Yield the events of a model call and report its retries and its end."""
+        if self._caller is None:
+            raise AssertionError("only the caller that `observe_calls` returned is called")
+        call = self._turn.begin_call(label_model(request.model))
+        usage, attempt, stop_reason = Usage(), Usage(), None
+        outcome: CallOutcome = "cancelled"
+        try:
+            async with aclosing(self._caller.stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, AttemptUsage | CallFinished):
+                        attempt = event.usage
+                    if isinstance(event, RetryScheduled):
+                        usage, attempt = usage + attempt, Usage()
+                        call.count_retry()
+                    elif isinstance(event, CallFinished):
+                        outcome, stop_reason = "ok", event.message.stop_reason
+                    yield event
+        except ProviderError as error:
+            outcome = label_error(error)
+            raise
+        finally:
+            self._usage += usage + attempt
+            call.end(outcome, usage + attempt, stop_reason)
+
+
+def label_model(model: ModelInfo) -> ModelLabels:
+    """Return the labels of a model. Models that are not listed have one label, because users can invent names."""
+    return ModelLabels(model.provider, model.id if model.known else OTHER)
+
+
+def label_tool(name: str) -> str:
+    """Return the label of a tool. The tools of MCP servers are one label."""
+    if name in _BUILT_IN_TOOLS:
+        return name
+    return "mcp" if name.startswith(_MCP_PREFIX) else OTHER
+
+
+def label_error(error: ProviderError) -> CallOutcome:
+    """Return the outcome of a model call that failed."""
+    return next((outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)), "error")
+
 
 _log = logging.getLogger(__name__)
 _RESTORE_HINT = "To undo this, restore archive `{}` with `/restore` in a chat or `thinklsp sessions restore`."

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import TokenRefused
+from thinklsp.core.server_context import ClientIdentity
 
 # The tolerated difference between the clocks of this machine and of the identity provider.
 LEEWAY_SECONDS = 60

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
 from thinklsp.core.choices import ReasoningEcho
-from thinklsp.core.client_identity import DEFAULT_TENANT, TENANT_VARIABLE, USER_VARIABLE
 from thinklsp.core.errors import SettingsError, format_install_command
+from thinklsp.core.server_context import DEFAULT_TENANT, TENANT_VARIABLE, USER_VARIABLE
 from thinklsp.settings.model import KeyedProvider
 from thinklsp.settings.user_file import ProviderSection, UserSettings
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import find_object
+from thinklsp.core.json_codec import find_object
 
 _BEGIN, _END = ">>> thinklsp setup", "<<< thinklsp setup <<<"
 _NEW_FILE, _EMPTY_FILE = ", new file", ", empty file"

@@ -15,7 +15,7 @@ from thinklsp.cli.setup.blocks import ConfigPlace
 from thinklsp.cli.setup.machine import Machine
 from thinklsp.cli.setup.steps import ConfigEdit, SetupSteps, insert, read_own_text, refuse_own_entry, remove
 from thinklsp.cli.setup.vscode import IN_APPLICATION, VARIANTS
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 # How a user who has set up thinklsp by hand starts it. Options such as `vim.g.thinklsp` are something else.
 _OWN_IN_NEOVIM = re.compile(

@@ -18,7 +18,7 @@ from thinklsp.cli.setup.machine import Machine
 from thinklsp.cli.setup.steps import ConfigEdit, SetupSteps, refuse_own_entry
 from thinklsp.cli.setup.zed import SERVERS, build_entry, has_entry
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import find_object, parse_jsonc
+from thinklsp.core.json_codec import find_object, parse_jsonc
 
 PROGRAMS = (
     "idea", "pycharm", "webstorm", "goland", "clion", "rider", "rubymine", "phpstorm", "rustrover", "datagrip",

@@ -13,7 +13,7 @@ from thinklsp.cli.setup.files import read_file
 from thinklsp.cli.setup.machine import Machine
 from thinklsp.cli.setup.steps import ConfigEdit, SetupSteps, insert, read_own_text, remove
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 _ID = "thinklsp.thinklsp"
 _SETTING = "thinklsp.ui.server.path"

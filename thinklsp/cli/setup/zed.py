@@ -8,7 +8,7 @@ from pathlib import Path
 from thinklsp.cli.setup.blocks import ConfigPlace
 from thinklsp.cli.setup.machine import Machine
 from thinklsp.cli.setup.steps import ConfigEdit, SetupSteps, insert, read_own_text, refuse_own_entry, remove
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 
 SERVERS = "agent_servers"
 # Distributions name the program differently.

@@ -11,8 +11,14 @@ from typing import Any, TypeVar
 
 from lsprotocol.types import Range
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import (
+    LOCAL_IDENTITY,
+    NO_OBSERVER,
+    TENANT_VARIABLE,
+    USER_VARIABLE,
+    ClientIdentity,
+    Observer,
+)
 from thinklsp.lsp.documents.open_documents import Documents, TrackedDiagnostic
 from thinklsp.lsp.editor.client import Client
 from thinklsp.sessions.state_folder import USERS_FOLDER, resolve_state_folder

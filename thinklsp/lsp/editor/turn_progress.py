@@ -25,8 +25,7 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.secrets import format_call_id
-from thinklsp.core.text_safety import sanitize_message
+from thinklsp.core.text_safety import format_call_id, sanitize_message
 from thinklsp.core.usage import serialize_usage
 from thinklsp.lsp.editor.client import Token, WorkDone, format_seconds
 

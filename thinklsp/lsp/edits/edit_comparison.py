@@ -21,9 +21,9 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split_lines
 from thinklsp.engine.merge_plan import MergedFile, build_sent_edit
 from thinklsp.engine.results import FileStatus, HunkCounts
-from thinklsp.lsp.documents.spans import count_common_ends
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.protocol.positions import count_common_ends
 from thinklsp.workspace.merge import is_equal_ignoring_format
 from thinklsp.workspace.uri import normalize_uri
 from thinklsp.workspace.view import WorkspaceView

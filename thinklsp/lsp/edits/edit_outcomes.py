@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from thinklsp.core.code_fences import wrap_in_fence
 from thinklsp.core.edits import FileEdit, split_comparable_lines
 from thinklsp.core.lines import find_changed_blocks
+from thinklsp.core.markdown import wrap_in_fence
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.merge_plan import MergePlan
 from thinklsp.engine.results import EditOutcome, FileStatus, count_unsent_hunks

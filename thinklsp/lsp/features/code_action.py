@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from lsprotocol.types import Diagnostic, Range
 
-from thinklsp.core.comment_note import add_comment_note
+from thinklsp.core.prompt_syntax import add_comment_note
 from thinklsp.core.text_safety import count_invisible, to_one_line
 from thinklsp.lsp.documents.code_locations import (
     CommentTrigger,
@@ -25,7 +25,7 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.tracked_diagnostics import track_diagnostics
 from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.editor.connection_state import ActionContext
-from thinklsp.lsp.protocol.server_capabilities import QUICKFIX, REWRITE
+from thinklsp.lsp.protocol.fast_initialize import QUICKFIX, REWRITE
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.settings.startup_settings import MenuAction
 

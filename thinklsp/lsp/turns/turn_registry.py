@@ -13,7 +13,7 @@ from thinklsp.engine import ChatRequest, CompactRequest, Engine, Turn, TurnReque
 from thinklsp.engine.results import Result, build_compact_result
 from thinklsp.engine.session_claims import QueuedPrompt, SessionBusy
 from thinklsp.engine.turn_config import Preferences
-from thinklsp.jsonrpc.error_responses import InvalidParams, TurnError, format_error
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, TurnError, format_error
 from thinklsp.lsp.editor.bridge import EditorBridge
 from thinklsp.lsp.editor.client import Token, WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState

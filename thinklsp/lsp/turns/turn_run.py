@@ -34,7 +34,7 @@ from thinklsp.engine.results import (
     format_compaction,
     format_outcome,
 )
-from thinklsp.jsonrpc.error_responses import format_error
+from thinklsp.jsonrpc.rpc_messages import format_error
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.edits.edit_applier import EditApplier, FindScope, find_no_scope
