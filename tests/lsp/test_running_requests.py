@@ -142,7 +142,7 @@ async def test_a_cancel_ends_in_the_run_or_goes_on_to_the_caller(editor: InProce
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-async def test_a_run_that_was_cancelled_before_its_first_step_does_not_work(editor: InProcess, is_early: bool) -> None:
+async def test_a_run_cancelled_before_its_first_step_does_no_work(editor: InProcess, is_early: bool) -> None:
     run, begun = start_run(editor, is_cancelled=is_early)
     task = asyncio.create_task(run.run())
     run.cancel()
