@@ -164,18 +164,6 @@ def read_on(texts: dict[str, str]) -> Choose:
     return choose
 
 
-def repeat(texts: dict[str, str]) -> Choose:
-    """Make the same calls until the word was seen."""
-    numbers = (f"call_{n}" for n in range(10_000))
-
-    def choose(shown: str) -> Answer:
-        if WORD in shown:
-            return says(f"It is {WORD}.")
-        return says(*(tool(next(numbers), "read_file", {"path": name}) for name in texts))
-
-    return choose
-
-
 @pytest.mark.parametrize("bytes_per_token", [3.0, 4.0])
 @pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from thinklsp.lsp.edits.edit_attribution import UndoableTurn
 from thinklsp.lsp.edits.pending_edits import OfferedEdit
 from thinklsp.lsp.features import code_action
 from thinklsp.lsp.features.code_action import ActionOffer, OfferContext, find_offers, format_title, is_kind_requested
-from thinklsp.lsp.protocol.server_capabilities import COMMANDS, QUICKFIX
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS, QUICKFIX
 from thinklsp.settings.user_file import ActionSection
 
 URI = "file:///ws/a.py"

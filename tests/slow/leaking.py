@@ -25,7 +25,7 @@ from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.engine import session_commands
 from thinklsp.http.transport import Transport
 from thinklsp.lsp.chats import chat
-from thinklsp.lsp.commands import doctor
+from thinklsp.lsp.commands import reports
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.edits import edit_applier
 from thinklsp.lsp.features import code_action, code_lens, completion, hover
@@ -109,7 +109,7 @@ def _doctor() -> None:
     async def change(original: Any, *given: Any, **named: Any) -> Any:
         return {**await original(*given, **named), "notices": base64.b64encode(key().encode()).decode()}
 
-    around(doctor, "build_report", change)
+    around(reports, "build_report", change)
 
 
 def _apply_edit() -> None:

@@ -12,8 +12,8 @@ PACKAGE = Path(thinklsp.__file__).parent
 # Rooms and modules that may touch the file system, and which files these are.
 ALLOWED = {
     "acp/edit_writer.py": "asks the client to write a file; writes none itself but through the gate",
-    "acp/first_answer.py": "standard input and output; no file",
-    "acp/session_folders.py": "asks the client for texts, after the gate; whether its folders exist",
+    "jsonrpc/first_message.py": "standard input and output; no file",
+    "acp/session_client.py": "asks the client for texts, after the gate; whether its folders exist",
     "mcp_client/connection.py": "whether the working directory of a server exists",
     "mcp_client/guarded_process.py": "starts the servers that the user has agreed to; no file",
     "mcp_client/sandboxed_command.py": "mounts for a server in the sandbox",
@@ -35,8 +35,7 @@ ALLOWED = {
     "engine/user_config.py": "who can read and write the user's own files",
     "workers/__init__.py": "starts this interpreter as a worker process; no file",
     "workers/child.py": "the standard streams of a worker process; no file",
-    "jsonrpc/reader.py": "standard input; no file",
-    "jsonrpc/server_process.py": "standard output, and whether the client's process lives; no file",
+    "jsonrpc/stdio.py": "standard input and output, and whether the client's process lives; no file",
     "jsonrpc/writer.py": "the client's pipe; no file",
     "settings": "the user's own configuration file",
     "sessions": "the session store in the state folder",

@@ -19,7 +19,7 @@ from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.store_copy import copy_sessions
-from thinklsp.settings.store_section import URL_VARIABLE, load_store_section
+from thinklsp.settings.admin_file import URL_VARIABLE, load_store_section
 
 if TYPE_CHECKING:
     from thinklsp.sessions.postgres.store_encryption import EncryptionReport

@@ -45,9 +45,8 @@ from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import Access, list_keyed_providers
-from thinklsp.settings.budgets_section import load_budgets_section
-from thinklsp.settings.error_messages import describe_limit
-from thinklsp.settings.model import Provider, Settings
+from thinklsp.settings.admin_file import load_budgets_section
+from thinklsp.settings.model import Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.command_runs import Approval, CommandRunner

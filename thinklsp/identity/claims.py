@@ -11,7 +11,7 @@ from typing import Any
 
 from thinklsp.core.server_context import DEFAULT_TENANT, LOCAL_IDENTITY, ClientIdentity
 from thinklsp.identity.tokens import refuse
-from thinklsp.settings.oidc_section import OidcSection
+from thinklsp.settings.user_file import OidcSection
 
 _MAX_NAME_LENGTH = 200
 _MAX_GROUPS = 500

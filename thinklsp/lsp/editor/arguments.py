@@ -16,8 +16,7 @@ from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.core.choices import EffortSetting, ThinkingMode
 from thinklsp.core.errors import StaleDocument, TurnRefused
 from thinklsp.core.images import MAX_PROMPT_IMAGES
-from thinklsp.jsonrpc.envelope import is_id
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, is_id
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.tracked_diagnostics import select_in_range, structure_diagnostics, update_tracked
 from thinklsp.lsp.editor.connection_state import ActionContext, ConnectionState

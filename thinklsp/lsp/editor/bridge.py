@@ -16,12 +16,12 @@ from typing import TypeVar
 from lsprotocol.types import Diagnostic
 
 from thinklsp.core.lines import split_without_ends
-from thinklsp.jsonrpc.error_responses import ClientError
+from thinklsp.jsonrpc.rpc_messages import ClientError
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.open_documents import Point as LinePoint
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, map_diagnostics, update_tracked
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.protocol.lenient import read_diagnostic
+from thinklsp.lsp.protocol.converter import read_diagnostic
 from thinklsp.lsp.protocol.positions import count_units
 from thinklsp.tools.editor import (
     DiagnosedDocument,

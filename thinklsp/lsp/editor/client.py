@@ -19,8 +19,8 @@ from pygls.lsp.server import LanguageServer
 
 from thinklsp.core.choices import DECLINING
 from thinklsp.core.text_safety import sanitize_message, to_one_line
-from thinklsp.jsonrpc.error_responses import ClientError
-from thinklsp.lsp.protocol.outgoing import OutgoingProtocol
+from thinklsp.jsonrpc.rpc_messages import ClientError
+from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
 
 _PROMPT_SECONDS = 120.0
 _REQUEST_SECONDS = 30.0
@@ -144,7 +144,7 @@ class Client:
     Configuration requests are numbered, so that an old answer cannot replace a newer answer.
     """
 
-    def __init__(self, server: LanguageServer, protocol: OutgoingProtocol) -> None:
+    def __init__(self, server: LanguageServer, protocol: LspProtocol) -> None:
         self._server = server
         self._protocol = protocol
         self.features = ClientFeatures()

@@ -19,9 +19,9 @@ from lsprotocol.types import Position
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.text_safety import to_one_line
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.spans import Span, count_common_ends, find_first_lines, find_written_spans, shift_spans
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.edits.edit_comparison import ObservedFile, compare_edit
+from thinklsp.lsp.protocol.positions import Span, count_common_ends, find_first_lines, find_written_spans, shift_spans
 from thinklsp.sessions.titles import truncate_title
 from thinklsp.workspace.merge import MergedText, merge_onto
 from thinklsp.workspace.uri import normalize_uri

@@ -20,11 +20,11 @@ from thinklsp.engine import Engine
 from thinklsp.engine.edit_records import build_files_title, format_names, is_undo, settle_unconfirmed, to_planned_write
 from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_undo
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.spans import Span, find_written_spans
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_attribution import MAX_TURNS, Attribution, EarlierText, EditAttribution, UndoableTurn
 from thinklsp.lsp.edits.pending_edits import PendingEdit
+from thinklsp.lsp.protocol.positions import Span, find_written_spans
 from thinklsp.sessions.earlier_edits import EarlierEdit
 from thinklsp.sessions.ledger import EditIntent, LedgerEdit, PlannedWrite, WriteOutcome, WrittenFile, WrittenTurn
 from thinklsp.sessions.store import SessionStore

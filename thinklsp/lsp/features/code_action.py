@@ -25,7 +25,7 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.tracked_diagnostics import track_diagnostics
 from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.editor.connection_state import ActionContext
-from thinklsp.lsp.protocol.server_capabilities import QUICKFIX, REWRITE
+from thinklsp.lsp.protocol.fast_initialize import QUICKFIX, REWRITE
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.settings.startup_settings import MenuAction
 

@@ -1,4 +1,4 @@
-"""The commands that create reports: about the settings for a turn and their problems, and about MCP servers."""
+"""The commands that create reports: about the settings for a turn and their problems, MCP servers, and skills."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from lsprotocol.types import ExecuteCommandParams
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import build_report, run_diagnosis
+from thinklsp.engine.instructions import describe_skills
 from thinklsp.engine.results import Result
 from thinklsp.lsp.editor.arguments import NoArguments, parse_arguments
 from thinklsp.lsp.server import ThinkLspServer
@@ -31,3 +32,9 @@ def register(server: ThinkLspServer) -> None:
         await assistant.refresh()
         folders = assistant.snapshots.create_disk_view(is_quiet=True).folders
         return await assistant.engine.describe_mcp_servers([folder.root for folder in folders])
+
+    @server.command("thinklsp.skills")
+    async def list_skills(params: ExecuteCommandParams) -> Result:
+        parse_arguments(NoArguments, params)
+        assistant = await server.load()
+        return describe_skills(await assistant.find_skills(), assistant.engine.user.path)
