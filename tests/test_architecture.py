@@ -39,7 +39,7 @@ LATE_IMPORTS = {
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
     "thinklsp/lsp/editor/client_environment.py": "a server for one user hashes nothing",
     "thinklsp/lsp/engine_loading.py": "the first code action is served before the engine is loaded",
-    "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
+    "thinklsp/sessions/postgres/postgres_store.py": "a single user has no psycopg",
     "thinklsp/symbols/grammars.py": "as in outline.py",
     "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
 }

@@ -16,10 +16,9 @@ from thinklsp.core.errors import SettingsError, TurnRefused
 from thinklsp.core.usage import Usage
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.team_budgets import TeamBudgets
-from thinklsp.sessions.budget_caps import BudgetCap, CapReached
-from thinklsp.sessions.postgres_store import PostgresStore
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.spending import CallUsage, read_utc_date
+from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, read_utc_date
 from thinklsp.settings.budgets_section import BudgetsSection, TeamBudget, load_budgets_section
 
 DAY = read_utc_date().isoformat()

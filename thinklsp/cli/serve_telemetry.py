@@ -15,10 +15,10 @@ from thinklsp.core.errors import ThinkLspError, format_install_command
 from thinklsp.core.observer import NO_OBSERVER, Observer
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.lsp.transport.sockets import ConnectionRegistry
-from thinklsp.telemetry.fan_out import FanOut
-from thinklsp.telemetry.store_probe import ProbedStore
+from thinklsp.telemetry import combine_observers
 
 if TYPE_CHECKING:
+    from thinklsp.telemetry.health import ProbedStore
     from thinklsp.telemetry.metrics import MetricsObserver
     from thinklsp.telemetry.traces import TraceObserver
 
@@ -46,7 +46,9 @@ class Telemetry:
         self._listening, self._metrics, self._traces = listening, metrics, traces
         self._store = store
         observers = [observer for observer in (metrics, traces) if observer is not None]
-        self.observer: Observer = FanOut(observers) if len(observers) > 1 else next(iter(observers), NO_OBSERVER)
+        self.observer: Observer = (
+            combine_observers(observers) if len(observers) > 1 else next(iter(observers), NO_OBSERVER)
+        )
 
     @asynccontextmanager
     async def open_monitor(self, registry: ConnectionRegistry) -> AsyncIterator[None]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, ClientIdentity
 from thinklsp.core.errors import SessionError, SettingsError
-from thinklsp.sessions.postgres_store import PostgresStore
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore

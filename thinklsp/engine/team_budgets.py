@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import TurnRefused
-from thinklsp.sessions.budget_caps import BudgetCap, CapReached
-from thinklsp.sessions.spending import read_utc_date
+from thinklsp.sessions.spending import BudgetCap, CapReached, read_utc_date
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.budgets_section import BudgetsSection
 

@@ -47,11 +47,10 @@ from thinklsp.engine.prompt_images import check_images
 from thinklsp.engine.skills import build_skill_texts
 from thinklsp.engine.turn_request import ChatRequest, CompactRequest, TurnRequest, build_user_text, read_changes
 from thinklsp.engine.turn_setup import FrontEnd, ShowEvent, TurnSetup
-from thinklsp.sessions.kept_texts import SessionTexts
-from thinklsp.sessions.session import Session
+from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.unanswered import PromptOutcome
+from thinklsp.sessions.store_folder import SessionTexts
 from thinklsp.tools.tool import ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 

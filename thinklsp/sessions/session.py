@@ -1,11 +1,13 @@
-"""A session, which is an immutable value. Each change returns a new session."""
+"""The titles of sessions, derived from prompts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Literal
 
 from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import (
@@ -17,8 +19,138 @@ from thinklsp.core.messages import (
     UserPrompt,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.titles import MAX_TITLE_LENGTH, derive_title, truncate_title
-from thinklsp.sessions.unanswered import MAX_PARTIAL_CHARS, REPORTED_OUTCOMES, PromptOutcome, UnansweredPrompt
+
+MAX_TITLE_LENGTH = 60
+_FENCE = re.compile(r"\s*(```+|~~~+)")
+_LINE_MARK = re.compile(r"\s*(?:#{1,6}\s+|>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+")
+_LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\s]*\)")
+_EMPHASIS = re.compile(r"(\*\*|\*|`+|~~)(?=\S)(.+?)(?<=\S)\1")
+_REFERENCE = re.compile(
+    r"""(?<![\w@])@(?:"(?P<quoted>(?:[^"\\]|\\.)+)"|(?P<bare>[^\s:@"]*[^\s:@".,;!?)]))(?::L?\d+(?:-L?\d+)?)?"""
+)
+_EDITOR_REFERENCES = frozenset({"selection", "diagnostics"})
+
+
+def derive_title(prompt: str) -> str:
+    """Derive a title from the first line of the prompt that contains words.
+
+    The title of an empty prompt is empty.
+    """
+    plain = (_strip_markup(line) for line in _list_title_lines(prompt))
+    lines = (line.strip() for line in prompt.splitlines())
+    title_line = next((line for line in plain if any(letter.isalnum() for letter in line)), None)
+    return truncate_title(title_line or next(filter(None, lines), ""))
+
+
+def _list_title_lines(prompt: str) -> Iterator[str]:
+    """Yield the lines outside code blocks, followed by the lines inside code blocks."""
+    code, fence = [], ""
+    for line in prompt.splitlines():
+        match = _FENCE.match(line)
+        if match is not None and (not fence or match[1].startswith(fence)):
+            fence = "" if fence else match[1]
+        elif fence:
+            code.append(line)
+        else:
+            yield line
+    yield from code
+
+
+def _strip_markup(line: str) -> str:
+    line = _LINE_MARK.sub("", line, count=1) if _LINE_MARK.match(line) else line
+    line = _LINK.sub(r"\1", line)
+    line = _REFERENCE.sub(_replace_reference, line)
+    for _ in range(2):
+        line = _EMPHASIS.sub(r"\2", line)
+    return " ".join(line.split())
+
+
+def _replace_reference(match: re.Match[str]) -> str:
+    """Replace a file reference with the file's name.
+
+    References such as `@selection` are removed, because they mean nothing in a title.
+    """
+    if match["bare"] in _EDITOR_REFERENCES:
+        return ""
+    path: str = match["bare"] or match["quoted"].replace('\\"', '"')
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def truncate_title(line: str, length: int = MAX_TITLE_LENGTH) -> str:
+    """Truncate a line to `length` characters, at a word boundary if possible."""
+    if len(line) <= length:
+        return line
+    beginning = line[: length - 1]
+    words = beginning.rpartition(" ")[0]
+    return (words if len(words) > length * 2 // 3 else beginning).rstrip() + "…"
+
+
+_MAX_QUOTED_CHARS = 4_000
+MAX_PARTIAL_CHARS = 100_000
+
+PromptOutcome = Literal[
+    "queued",
+    "running",
+    "interrupted",
+    "cancelled",
+    "error",
+    "refusal",
+    "max_tokens",
+    "max_steps",
+    "budget",
+    "context_window",
+]
+_OUTCOME_TEXTS: Mapping[PromptOutcome, str] = {
+    "queued": "it waits for the running turn",
+    "running": "thinklsp stopped during the turn",
+    "interrupted": "thinklsp stopped during the turn",
+    "cancelled": "the user stopped the turn",
+    "error": "the turn failed",
+    "refusal": "the model declined",
+    "max_tokens": "the output token limit was reached",
+    "max_steps": "the step limit was reached",
+    "budget": "the budget was reached",
+    "context_window": "the conversation was too long",
+}
+
+# The outcomes of prompts that are quoted to the model. A declined prompt could make the model decline again.
+REPORTED_OUTCOMES = frozenset(_OUTCOME_TEXTS) - {"queued", "running", "refusal"}
+
+
+@dataclass(frozen=True, slots=True)
+class UnansweredPrompt:
+    """A user prompt that no step has answered.
+
+    `after_step` is the number of steps before the prompt. `reason` is the error message if the turn failed. `told` is
+    true if the model has answered a later message that quotes the prompt. The outcome `running` means that the turn has
+    not ended, or that thinklsp stopped during the turn. The outcome `queued` means that the prompt waits for the
+    session's running turn. `turn_id` is the id of the prompt's turn. `partial_text` is the part of the answer that had
+    arrived; the model never reads it again. `text` is empty if steps had answered the prompt before the turn stopped.
+    `references` contains the places whose text was sent with the prompt, such as `src/app.py:3-9`.
+    """
+
+    text: str
+    after_step: int
+    outcome: PromptOutcome = "running"
+    reason: str = ""
+    told: bool = False
+    turn_id: str = ""
+    partial_text: str = ""
+    references: tuple[str, ...] = ()
+
+    @property
+    def explanation(self) -> str:
+        """The reason why the prompt has no answer, as part of a sentence."""
+        return _OUTCOME_TEXTS[self.outcome]
+
+    def build_note(self) -> str:
+        """Return a note that quotes the prompt to the model.
+
+        A long prompt is truncated, because its length may have caused the failure.
+        """
+        text = self.text if len(self.text) <= _MAX_QUOTED_CHARS else f"{self.text[:_MAX_QUOTED_CHARS]} … (cut)"
+        return f"<note>An earlier user prompt has no answer, because {self.explanation}. The prompt was:\n{text}</note>"
+
 
 _FORK_SUFFIX = " (fork)"
 _MAX_FORK_TITLE = MAX_TITLE_LENGTH - len(_FORK_SUFFIX)

@@ -9,8 +9,8 @@ from lsprotocol.types import ExecuteCommandParams
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.chats.chat_outline import parse_chat
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.sessions.titles import MAX_TITLE_LENGTH, truncate_title
-from thinklsp.sessions.titles import derive_title as title_of_prompt
+from thinklsp.sessions.session import MAX_TITLE_LENGTH, truncate_title
+from thinklsp.sessions.session import derive_title as title_of_prompt
 from thinklsp.workspace.uri import uri_to_path
 
 # A prompt can be a megabyte long, but a title needs only the first line.

@@ -19,7 +19,7 @@ from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_attribution import MAX_TURNS, Attribution, EarlierText
 from thinklsp.lsp.edits.edit_ledger import HISTORY, EditLedger
 from thinklsp.lsp.edits.edit_offers import UndoableTurn
-from thinklsp.sessions.earlier_edits import EarlierEdit
+from thinklsp.sessions.ledger import EarlierEdit
 from thinklsp.sessions.store import SessionStore
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lsprotocol.types import WorkspaceEdit
 
 from thinklsp.core.text_safety import to_one_line
-from thinklsp.sessions.titles import truncate_title
+from thinklsp.sessions.session import truncate_title
 
 
 @dataclass(frozen=True, slots=True)

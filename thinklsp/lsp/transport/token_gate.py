@@ -13,8 +13,7 @@ from http import HTTPStatus
 from websockets.datastructures import Headers
 
 from thinklsp.core.errors import TokenRefused
-from thinklsp.identity.failure_limit import PERIOD_SECONDS, FailureLimit
-from thinklsp.identity.tokens import TokenVerifier
+from thinklsp.identity.tokens import PERIOD_SECONDS, FailureLimit, TokenVerifier
 from thinklsp.lsp.editor.client_access import ClientAccess
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.lsp.turns.cancellation import RunCancellation
 from thinklsp.lsp.turns.turn_text import AnswerSink, TurnText
-from thinklsp.sessions.titles import derive_title
+from thinklsp.sessions.session import derive_title
 from thinklsp.tools.editor import Editor
 
 FindScope = Callable[[], Scope | None]
