@@ -14,13 +14,11 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
-from thinklsp.engine.merge_plan import FileState, MergedFile, MergePlan
+from thinklsp.engine.merge_plan import FileState, MergedFile, MergePlan, plan_undo
 from thinklsp.engine.results import EditOutcome
-from thinklsp.engine.undo_plan import plan_undo
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_verifier import EditVerifier
-from thinklsp.lsp.edits.in_flight_edit import FileStatus, InFlightEdit, UnconfirmedEdits, format_waiting
+from thinklsp.lsp.edits.in_flight_edit import EditVerifier, FileStatus, InFlightEdit, UnconfirmedEdits, format_waiting
 from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
 from thinklsp.sessions.ledger import EditIntent, PlannedWrite
 from thinklsp.workspace.paths import compute_workspace_key

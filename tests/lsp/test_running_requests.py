@@ -11,9 +11,9 @@ import pytest
 
 from tests.lsp.bodies import RESULT, answers
 from tests.support.in_process import InProcess
-from thinklsp.jsonrpc import error_responses
-from thinklsp.lsp.protocol.server_capabilities import COMMANDS
-from thinklsp.lsp.turns.cancellation import RunCancellation
+from thinklsp.jsonrpc import rpc_messages
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS
+from thinklsp.lsp.turns.turn_run import RunCancellation
 
 
 @dataclass
@@ -42,7 +42,7 @@ async def test_cancel_is_for_the_request_of_that_very_id(editor: InProcess, hang
     editor.request("3", "test/hang", {"n": 2})
     editor.request(3, "test/hang")  # B-15: this id is in flight.
     await editor.answer(3)
-    assert answers(editor.received) == [(3, error_responses.INVALID_REQUEST)]
+    assert answers(editor.received) == [(3, rpc_messages.INVALID_REQUEST)]
     editor.received.clear()
     editor.send(b'{"jsonrpc":"2.0","id":3,"result":"not yours"}')  # B-24: an answer with the id of a request.
     for _ in range(3):

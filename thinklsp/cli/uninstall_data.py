@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from thinklsp.cli.terminal import can_ask, confirm, find_current_folder, format_size, sanitize_text
 from thinklsp.core.errors import PathRefused, ThinkLspError
-from thinklsp.engine.session_access import SessionCommands, SessionScope
+from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.mcp_client.approvals import FILE_NAME as APPROVALS_NAME
 from thinklsp.mcp_client.pins import PINS_NAME
 from thinklsp.sessions.sqlite_store import SqliteStore

@@ -19,12 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.utils import base64url_decode
 
-from thinklsp.core.client_identity import DEFAULT_TENANT, LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import TokenRefused, TransportFailed
+from thinklsp.core.server_context import DEFAULT_TENANT, LOCAL_IDENTITY, ClientIdentity
 from thinklsp.http.transport import Timeouts, Transport
 from thinklsp.identity.tokens import LEEWAY_SECONDS, VerifiedToken, refuse
-from thinklsp.settings.oidc_section import OidcSection, find_address_problem
-from thinklsp.settings.user_file import NetworkSection
+from thinklsp.settings.user_file import NetworkSection, OidcSection, find_address_problem
 
 _MAX_NAME_LENGTH = 200
 _MAX_GROUPS = 500

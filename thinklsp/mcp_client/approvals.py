@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from thinklsp.core.errors import SettingsError
 from thinklsp.mcp_client.offered_server import OfferedServer
 from thinklsp.settings.private_paths import lock_folder, make_private, read_text, replace_file
-from thinklsp.settings.section import Section
+from thinklsp.settings.user_file import Section
 
 FILE_NAME = "mcp-approvals.json"
 _MAX_APPROVALS = 1_000

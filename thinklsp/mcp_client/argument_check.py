@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from thinklsp.core.json_bytes import is_shallow
+from thinklsp.core.json_codec import is_shallow
 from thinklsp.core.text_safety import to_one_line
 
 _MAX_STEPS = 20_000

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinklsp.core.errors import SettingsError, ThinkLspError
-from thinklsp.core.json_bytes import read_json
+from thinklsp.core.json_codec import read_json
 from thinklsp.core.text_safety import escape_invisible, to_one_line
 from thinklsp.mcp_client.listed_tool import ListedTool
 from thinklsp.mcp_client.server_config import ServerConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 from thinklsp.mcp_client.entry_checks import (
     MAX_SERVERS,
     explain_command,

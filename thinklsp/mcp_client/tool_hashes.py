@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from thinklsp.core.json_bytes import is_shallow
+from thinklsp.core.json_codec import is_shallow
 from thinklsp.mcp_client.listed_tool import ListedTool
 
 _MAX_DEPTH = 64

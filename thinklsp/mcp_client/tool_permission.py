@@ -15,8 +15,7 @@ from typing import Any
 
 from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import SettingsError, ToolFailed
-from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import escape_invisible
+from thinklsp.core.text_safety import escape_invisible, mask_keys
 from thinklsp.core.tool_type import Ask
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.settings.permissions import PermissionsFile

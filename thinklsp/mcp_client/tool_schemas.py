@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.core.text_safety import remove_invisible, to_one_line
 from thinklsp.mcp_client.listed_tool import ListedTool
 from thinklsp.mcp_client.schema_merging import SchemaRefused, intersect, unite_objects

@@ -16,9 +16,8 @@ from thinklsp.mcp_client.entry_checks import (
     format_server_name,
 )
 from thinklsp.mcp_client.server_config import ServerConfig
-from thinklsp.settings.error_messages import describe_limit, find_nearest, format_key
-from thinklsp.settings.mcp_section import McpSection, McpServerSection
-from thinklsp.settings.user_file import UserSettings
+from thinklsp.settings.model import describe_limit, find_nearest, format_key
+from thinklsp.settings.user_file import McpSection, McpServerSection, UserSettings
 
 _COMMAND_KEYS, _URL_KEYS = ("args", "env", "cwd", "sandbox"), ("headers", "token_command")
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    FileSight,
     ImageBlock,
     TextBlock,
     UserMessage,

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.events import Fallback
 from thinklsp.core.messages import Message
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, session_rows, spending, tables
 from thinklsp.sessions.archives import Archive, ArchivedConversation

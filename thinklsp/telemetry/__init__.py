@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from thinklsp.core.observer import Observer
+from thinklsp.core.server_context import Observer
 
 
 def combine_observers(observers: Sequence[Observer]) -> Observer:

@@ -25,11 +25,9 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.secrets import format_call_id
-from thinklsp.core.text_safety import sanitize_message
+from thinklsp.core.text_safety import format_call_id, sanitize_message
 from thinklsp.core.usage import serialize_usage
-from thinklsp.lsp.editor.client import Token
-from thinklsp.lsp.editor.work_done import WorkDone, format_seconds
+from thinklsp.lsp.editor.client import Token, WorkDone, format_seconds
 
 # The silence of the provider is shown from this length on, while a model call runs.
 _MIN_SILENCE_SECONDS = 10.0

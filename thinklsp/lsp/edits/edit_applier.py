@@ -6,35 +6,37 @@ Hunks that are neither in the editor nor on disk afterwards become a pending edi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from lsprotocol.types import WorkspaceEdit
 
 from thinklsp.core.choices import Review
-from thinklsp.core.edits import FileEdit
+from thinklsp.core.edits import FileEdit, split_comparable_lines
 from thinklsp.core.errors import SessionError, TurnRefused
-from thinklsp.engine.merge_plan import FileState, MergePlan, Scope, build_sent_edit, plan_merge
+from thinklsp.core.lines import find_changed_blocks
+from thinklsp.core.markdown import wrap_in_fence
+from thinklsp.core.text_safety import escape_invisible
+from thinklsp.engine.merge_plan import FileState, MergePlan, Scope, build_sent_edit, plan_merge, plan_undo
 from thinklsp.engine.results import INSERT_TEXT, EditOutcome, EditStatus, FileStatus, count_unsent_hunks
-from thinklsp.engine.undo_plan import plan_undo
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.edit_comparison import DeclinedHunks
 from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_outcomes import build_names, build_outcome, reject_all
-from thinklsp.lsp.edits.edit_review import NOT_CONFIRMED, EditReview
-from thinklsp.lsp.edits.edit_verifier import EditVerifier, build_unsaved_notices
+from thinklsp.lsp.edits.edit_review import NOT_CONFIRMED, EditReview, UndoneHunks
 from thinklsp.lsp.edits.in_flight_edit import (
     EditAnswer,
+    EditVerifier,
     EditWatcher,
     InFlightEdit,
     UnconfirmedEdits,
     build_statuses,
+    build_unsaved_notices,
     format_waiting,
 )
-from thinklsp.lsp.edits.new_text import format_new_text
-from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
-from thinklsp.lsp.edits.undone_hunks import UndoneHunks
+from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits, PendingState
 from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
 from thinklsp.workspace.view import WorkspaceView
 
@@ -361,3 +363,96 @@ class EditApplier:
         else:
             self.pending_edits.keep(rest)
         return outcome
+
+
+def build_outcome(
+    pending: PendingEdit,
+    file_statuses: Sequence[FileStatus],
+    present: Mapping[str, FileState],
+    rests: Mapping[str, FileEdit],
+    *,
+    keeps_undo: bool,
+) -> tuple[EditOutcome, PendingEdit | None]:
+    """Return the outcome in the order of the edit set, and the pending edit, or None if every part was applied.
+
+    `present` contains the files as they are now, and `rests` the missing parts of the files that were sent, by URI. An
+    undo becomes a pending edit only if `keeps_undo` is True. Otherwise, the user can run the undo again.
+    """
+    by_uri = {status.uri: status for status in file_statuses}
+    files = tuple(by_uri[file.uri] for file in pending.files)
+    waiting = tuple(rests.get(file.uri, file) for file in pending.files if by_uri[file.uri].status != "applied")
+    if pending.declined:
+        files, waiting = _add_declined(files, waiting, pending.declined)
+    if not waiting or (pending.undo is not None and not keeps_undo):
+        return EditOutcome(files), None
+    texts = {file.uri: present[file.uri].text for file in files if file.status == "conflict"}
+    conflict_texts = {uri: text for uri, text in texts.items() if text is not None}
+    state: PendingState = "incomplete" if any(file.is_pending for file in files) else "held"
+    rest = replace(pending, files=waiting, conflict_texts=conflict_texts, state=state, declined={})
+    return EditOutcome(files, pending.turn_id), rest
+
+
+def _add_declined(
+    statuses: Sequence[FileStatus], waiting: Sequence[FileEdit], declined: Mapping[str, DeclinedHunks]
+) -> tuple[tuple[FileStatus, ...], tuple[FileEdit, ...]]:
+    """Add the hunks that the user declined to the statuses and to the files that wait."""
+    by_uri = {status.uri: status for status in statuses}
+    files = {file.uri: file for file in waiting}
+    for uri, hunks in declined.items():
+        files[uri] = hunks.extend(files[uri]) if uri in files else hunks.rest
+        by_uri[uri] = hunks.build_status(by_uri.get(uri))
+    return tuple(by_uri.values()), tuple(files.values())
+
+
+def build_names(files: Sequence[FileEdit]) -> dict[str, str]:
+    """Return a display name for each file: the file name, or the full path if two files have the same name."""
+    short = {file.uri: file.path.rpartition("/")[2] for file in files}
+    duplicates = {name for name, count in Counter(short.values()).items() if count > 1}
+    return {
+        file.uri: escape_invisible(file.path if short[file.uri] in duplicates else short[file.uri]) for file in files
+    }
+
+
+def reject_all(plan: MergePlan, reason: str) -> tuple[FileStatus, ...]:
+    rejected = (FileStatus(item.file.uri, "refused", reason, count_unsent_hunks(item.file)) for item in plan.mergeable)
+    return (*rejected, *plan.rejected)
+
+
+_INTRODUCTION = (
+    "Your editor does not accept edits from a server, so change the files yourself. The line numbers are those before "
+    "the changes."
+)
+
+
+def format_new_text(files: Sequence[FileEdit]) -> str:
+    """Return the changes of files as Markdown, or an empty string if there are none."""
+    parts = [part for file in files for part in _describe_changes(file)]
+    return "\n\n".join((_INTRODUCTION, *parts)) if parts else ""
+
+
+def _describe_changes(file: FileEdit) -> Iterator[str]:
+    name = f"`{escape_invisible(file.path)}`"
+    if file.after is None:
+        yield f"Delete {name}."
+        return
+    if file.before is None:
+        yield f"Create {name}:\n\n{wrap_in_fence(file.after)}"
+    elif file.before != file.after:
+        yield from _describe_lines(name, file.before, file.after)
+    if file.new_uri is not None:
+        yield f"Rename {name} to `{escape_invisible(file.new_path or file.new_uri)}`."
+
+
+def _describe_lines(name: str, before: str, after: str) -> Iterator[str]:
+    old, new = split_comparable_lines(before), split_comparable_lines(after)
+    blocks = find_changed_blocks(old, new)
+    if not blocks:
+        yield f"Change the line endings of {name}."
+    for i1, i2, j1, j2 in blocks:
+        lines = f"line {i2}" if i2 - i1 < 2 else f"lines {i1 + 1}–{i2}"
+        if j1 == j2:
+            yield f"In {name}, delete {lines}."
+            continue
+        place = f"replace {lines}" if i1 < i2 else f"insert after {lines}" if i1 else "insert before line 1"
+        new_lines = wrap_in_fence("\n".join(new[j1:j2]))
+        yield f"In {name}, {place}:\n\n{new_lines}"

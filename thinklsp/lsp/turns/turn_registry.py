@@ -13,16 +13,13 @@ from thinklsp.engine import ChatRequest, CompactRequest, Engine, Turn, TurnReque
 from thinklsp.engine.results import Result, build_compact_result
 from thinklsp.engine.session_claims import QueuedPrompt, SessionBusy
 from thinklsp.engine.turn_config import Preferences
-from thinklsp.jsonrpc.error_responses import InvalidParams, TurnError, format_error
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, TurnError, format_error
 from thinklsp.lsp.editor.bridge import EditorBridge
-from thinklsp.lsp.editor.client import Token
+from thinklsp.lsp.editor.client import Token, WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.edits.edit_applier import EditApplier
-from thinklsp.lsp.turns.cancellation import RunCancellation
-from thinklsp.lsp.turns.turn_run import FindScope, TurnRun, find_no_scope
-from thinklsp.lsp.turns.turn_text import AnswerSink, Delivery
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, FindScope, RunCancellation, TurnRun, find_no_scope
 
 _DRAINING = "This server is about to stop, so it starts no new turn. Connect again in a moment and repeat the prompt."
 

@@ -21,8 +21,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError, StoreUnreachable
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres.connection_pool import (
     PostgresConnection,
     acquire_pool,
