@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.support.scripted_model import check_sendable, says, tool
 from thinklsp.core.messages import TextBlock, ToolResultBlock, UserMessage, UserPrompt
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.session import INTERRUPTED, MAX_TITLE_LENGTH, UNDONE, Session, derive_title
+from thinklsp.sessions.session import INTERRUPTED, UNDONE, Session
 from thinklsp.sessions.state_folder import resolve_state_folder
+from thinklsp.sessions.titles import MAX_TITLE_LENGTH, derive_title
 
 USAGE = Usage(input_tokens=3, output_tokens=2)
 CALLS = says("Go.", tool("a", "read_file"), tool("b", "read_file")).message

@@ -27,7 +27,7 @@ from thinklsp.lsp.editor.connection_state import ConnectionState, build_client_e
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS, TURN_COMMANDS
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
-from thinklsp.sessions.session import MAX_TITLE_LENGTH, derive_title, truncate_title
+from thinklsp.sessions.titles import MAX_TITLE_LENGTH, derive_title, truncate_title
 from thinklsp.settings.startup_settings import StartupSettings, StartupSettingsReader
 from thinklsp.workspace.uri import uri_to_path
 

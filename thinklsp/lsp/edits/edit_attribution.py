@@ -22,7 +22,7 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.edits.edit_comparison import ObservedFile, compare_edit
 from thinklsp.lsp.protocol.positions import Span, count_common_ends, find_first_lines, find_written_spans, shift_spans
-from thinklsp.sessions.session import truncate_title
+from thinklsp.sessions.titles import truncate_title
 from thinklsp.workspace.merge import MergedText, merge_onto
 from thinklsp.workspace.uri import normalize_uri
 
