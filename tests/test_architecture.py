@@ -39,8 +39,8 @@ LATE_IMPORTS = {
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
     "thinklsp/lsp/editor/client_environment.py": "a server for one user hashes nothing",
     "thinklsp/lsp/engine_loading.py": "the first code action is served before the engine is loaded",
+    "thinklsp/mcp_client/tool_schemas.py": "jsonschema comes with the MCP SDK, and only a worker process needs it",
     "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
-    "thinklsp/symbols/grammars.py": "as in outline.py",
     "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
 }
 

@@ -31,9 +31,8 @@ from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import TextBlock
 from thinklsp.providers.base import Thinking
 from thinklsp.sessions.session import Session
-from thinklsp.tools.command_runs import CommandResult, NotPermitted
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS, Mode
-from thinklsp.tools.tool import ToolContext
+from thinklsp.tools.tool import CommandResult, NotPermitted, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView

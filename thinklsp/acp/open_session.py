@@ -13,7 +13,7 @@ from thinklsp.engine import Engine
 from thinklsp.engine.slash_answers import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
-from thinklsp.mcp_client.client_servers import ClientServer
+from thinklsp.mcp_client.server_entries import ClientServer
 
 
 class OpenSession:

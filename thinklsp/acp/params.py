@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from thinklsp.jsonrpc.error_responses import InvalidParams
-from thinklsp.mcp_client.client_servers import ClientServer
+from thinklsp.mcp_client.server_entries import ClientServer
 
 _T = TypeVar("_T")
 ListOrNull = Annotated[list[_T], BeforeValidator(lambda value: [] if value is None else value)]

@@ -11,7 +11,7 @@ from thinklsp.acp.initialization import AnnouncedFeatures
 from thinklsp.acp.peer import RESOURCE_NOT_FOUND, AcpPeer
 from thinklsp.acp.updates import Update
 from thinklsp.jsonrpc.error_responses import ClientError
-from thinklsp.workspace.relpath import is_encodable
+from thinklsp.workspace.uri import is_encodable
 
 READ_SECONDS = 10.0
 WRITE_SECONDS = 60.0

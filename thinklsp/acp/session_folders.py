@@ -15,12 +15,11 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.engine.merge_plan import FileState
 from thinklsp.jsonrpc.error_responses import ClientError, InvalidParams
 from thinklsp.settings.user_file import UserSettings
-from thinklsp.tools.editor import NoEditor
+from thinklsp.tools.tool import NoEditor
+from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.relpath import is_encodable
-from thinklsp.workspace.roots import open_extra_roots
-from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.uri import is_encodable, path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceFolder, WorkspaceView
 
 # The reads that wait for the client at the same time. Too many own requests would push out a waiting question.

@@ -16,7 +16,7 @@ from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
 from thinklsp.core.file_sight import FileSight
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.tools.registry import Mode
-from thinklsp.tools.runner_output import ParsedTestRun
+from thinklsp.tools.runners import ParsedTestRun
 
 SYSTEM_PROMPT = """\
 You are thinklsp, a coding assistant that works inside the user's editor through a language server.

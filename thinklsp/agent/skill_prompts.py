@@ -13,7 +13,7 @@ from hashlib import sha256
 from thinklsp.agent.instruction_files import remove_project_instructions
 from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, find_compaction_origin
 from thinklsp.core.text_safety import escape_invisible
-from thinklsp.tools.read_skill import format_skill
+from thinklsp.tools.registry import format_skill
 from thinklsp.tools.skill_files import Skill
 
 _OPENING_TAG, _CLOSING_TAG = "<skills", "</skills>"

@@ -11,7 +11,7 @@ from thinklsp.core.file_sight import FileSight, compute_digest
 from thinklsp.core.messages import TextBlock
 from thinklsp.core.sight import Sight
 from thinklsp.core.text_safety import escape_invisible, format_path
-from thinklsp.tools.editor import Editor
+from thinklsp.tools.tool import Editor
 from thinklsp.workspace.view import WorkspaceView
 
 _MAX_NAMES = 50

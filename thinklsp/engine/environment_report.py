@@ -14,8 +14,8 @@ from thinklsp.engine.user_config import describe_own_files
 from thinklsp.sessions.state_folder import inspect_state_folder, resolve_state_folder
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.permissions import PermissionsFile
-from thinklsp.symbols.grammars import explain_missing_grammars
-from thinklsp.tools.ripgrep import find_ripgrep
+from thinklsp.symbols.outline import explain_missing_grammars
+from thinklsp.tools.search import find_ripgrep
 from thinklsp.tools.shadow_runner import explain_missing_sandbox
 
 

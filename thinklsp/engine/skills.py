@@ -20,7 +20,7 @@ from thinklsp.tools.skill_files import (
     load_skill,
 )
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import WorkspaceView
 
 SKILL_FOLDERS = ((".agents", "skills"), (".claude", "skills"))

@@ -21,8 +21,7 @@ from thinklsp.engine.session_claims import QueuedPrompt
 from thinklsp.engine.trust import ShowDocument
 from thinklsp.engine.user_commands import UserCommands
 from thinklsp.providers.model_info import ModelInfo
-from thinklsp.tools.editor import Editor, NoEditor
-from thinklsp.tools.tool import AnyTool
+from thinklsp.tools.tool import AnyTool, Editor, NoEditor
 
 ShowEvent = Callable[[TurnEvent], None]
 PrepareTools = Callable[[TurnInstructions, Ask], Awaitable[tuple[tuple[AnyTool, ...], tuple[str, ...]]]]

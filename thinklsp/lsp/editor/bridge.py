@@ -24,7 +24,7 @@ from thinklsp.lsp.editor.bridge_answers import (
 )
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.protocol.positions import count_units
-from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, EditorFailure, NamedTargets, Point, Target
+from thinklsp.tools.tool import DiagnosedDocument, EditorDiagnostics, EditorFailure, NamedTargets, Point, Target
 from thinklsp.workspace.uri import normalize_uri
 from thinklsp.workspace.view import WorkspaceView
 

@@ -13,7 +13,7 @@ from lsprotocol.types import Diagnostic
 
 from thinklsp.lsp.documents.open_documents import Point
 from thinklsp.lsp.protocol.lenient import read_diagnostic
-from thinklsp.tools.editor import NamedTarget, NamedTargets, Target
+from thinklsp.tools.tool import NamedTarget, NamedTargets, Target
 from thinklsp.workspace.uri import normalize_uri
 
 _MAX_TARGETS = 500

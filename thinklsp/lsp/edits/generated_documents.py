@@ -15,8 +15,7 @@ from thinklsp.core.text_safety import escape_invisible
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.workspace_edits import CREATE_OPTIONS, build_document_edit
-from thinklsp.workspace.relpath import RelPath
-from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.uri import RelPath, path_to_uri
 
 _IMPOSSIBLE = "it requires an open folder and an editor that can create files."
 

@@ -32,7 +32,7 @@ from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.lsp.turns.cancellation import RunCancellation
 from thinklsp.lsp.turns.turn_text import AnswerSink, TurnText
 from thinklsp.sessions.titles import derive_title
-from thinklsp.tools.editor import Editor
+from thinklsp.tools.tool import Editor
 
 FindScope = Callable[[], Scope | None]
 """A function that returns the range that the user asked to change. The range moves while the user types."""
