@@ -26,12 +26,10 @@ from tests.support.scripted_model import (
     thinking,
     tool,
 )
-from thinklsp.agent.budget import BudgetLimits, UsageLedger
-from thinklsp.agent.compaction_plan import is_summary_message
-from thinklsp.agent.compactor import compact_now
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig, UsageLedger
+from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import CallEvent
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import (
     AuthenticationFailed,
@@ -52,7 +50,6 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.file_sight import describe_text
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     Conversation,
@@ -60,8 +57,9 @@ from thinklsp.core.messages import (
     TextBlock,
     ToolResultBlock,
     UserMessage,
+    collect_sight,
+    describe_text,
 )
-from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -340,11 +338,6 @@ async def test_a_prompt_larger_than_the_window_ends_the_turn() -> None:
     assert run.notices == [str(TOO_LONG)]
 
 
-async def test_a_long_session_does_not_help_a_longer_prompt() -> None:
-    run = await play([TOO_LONG] * 3, [says(SUMMARY)] * 3, prompt="word " * 30_000, stop="context_window")
-    assert len(run.caller.summariser.requests) <= 2
-
-
 async def test_overflow_after_first_text_discards_that_text() -> None:
     """The `usage` of the compaction must not make them part of a completed step."""
     run = Run([TOO_LONG, says("Done.")], model=replace(SMALL, context_window=None))
@@ -440,13 +433,6 @@ async def test_three_failures_in_a_row_and_none_is_tried_by_itself() -> None:
     assert len(again.compactions) == 1
 
 
-async def test_success_forgets_failures() -> None:
-    meter = ContextMeter()
-    meter.failures = 2
-    await Run(meter=meter).play()
-    assert meter.failures == 0
-
-
 async def test_it_can_be_switched_off() -> None:
     run = await play([TOO_LONG], rules=CompactionRules(auto=False), stop="context_window")
     assert run.caller.summariser.requests == []
@@ -529,42 +515,6 @@ async def test_by_command_a_budget_may_forbid_it() -> None:
     assert (caller.summariser.requests, meter.failures) == ([], 0)
 
 
-async def test_goal_and_decisions_survive_many_compactions() -> None:
-    goal = "Make 3 < 4 & keep the “old” API."
-    session = Session("s", "w").add_user_message(goal).add_step(says("Yes.").message, None, Usage())
-    meter, first = ContextMeter(), [says('{"decisions_done": ["Chose B: it is faster.", "Kept A."], "goal": "Sell."}')]
-    empty = [says('{"notes": "nothing"}'), says("no JSON"), says(), says("no", stop="refusal")] * 3
-    for number, summary in enumerate(first + empty):
-        for step in range(4):
-            session = session.add_user_message(f"ask {number}.{step} " + "word " * 2_000)
-            session = session.add_step(says(f"answer {number}.{step} " + "word " * 2_000).message, None, Usage())
-        run = Run(summaries=[summary], session=session, meter=meter)
-        await run.play()
-        session = run.session
-        kept = text_of(session.conversation[:1])
-        assert f"<goal>\n{goal}\n</goal>" in kept
-        assert "- Chose B: it is faster.\n- Kept A.\n" in kept
-        assert "Sell." not in kept
-
-
-class Retrying(Model):
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        if not request.tools:
-            yield RetryScheduled(1.0, "Busy.", restart=True)
-            yield Notice("warning", "The service left something out.")
-        async with aclosing(super().stream(request)) as events:
-            async for event in events:
-                yield event
-
-
-async def test_retries_of_the_summary_are_told_but_take_nothing_back() -> None:
-    run = Run()
-    run.caller = Retrying([], [says(SUMMARY)])
-    await run.play()
-    assert [event.restart for event in run.events if isinstance(event, RetryScheduled)] == [False]
-    assert run.notices == ["The service left something out."]
-
-
 # The service itself.
 
 
@@ -589,11 +539,6 @@ async def test_without_provider_compaction_the_loop_compacts(model: Any, rules: 
     run = await play(model=model, rules=rules)
     assert {request.compact_at for request in run.caller.requests} == {None}
     assert len(run.compactions) == (model.context_window is not None)
-
-
-async def test_overflow_despite_provider_compaction_is_compacted() -> None:
-    run = await play([TOO_LONG, says("Done.")], model=OFFERED, rules=BY_SERVICE)
-    assert len(run.compactions) == 1
 
 
 async def test_nothing_is_replaced_where_nothing_is_gained() -> None:

@@ -15,17 +15,20 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.support.scripted_model import SCRIPTED, Answer, check_sendable, metered, says, tool
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.call_rounds import REPEATED_CALLS, CallRounds
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.agent.summary import Summary, build_summary
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
-from thinklsp.core.messages import Conversation, TextBlock, ToolResultBlock, UserMessage
-from thinklsp.core.sight import collect_sight, count_held_messages
+from thinklsp.core.messages import (
+    Conversation,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    collect_sight,
+    count_held_messages,
+)
 from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.core.usage import Usage
@@ -161,18 +164,6 @@ def read_on(texts: dict[str, str]) -> Choose:
     return choose
 
 
-def repeat(texts: dict[str, str]) -> Choose:
-    """Make the same calls until the word was seen."""
-    numbers = (f"call_{n}" for n in range(10_000))
-
-    def choose(shown: str) -> Answer:
-        if WORD in shown:
-            return says(f"It is {WORD}.")
-        return says(*(tool(next(numbers), "read_file", {"path": name}) for name in texts))
-
-    return choose
-
-
 @pytest.mark.parametrize("bytes_per_token", [3.0, 4.0])
 @pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize(
@@ -195,36 +186,6 @@ async def test_a_window_that_only_the_service_knows(bound: bool) -> None:
     turn = await run_turn(model, texts, window=None, bound=bound)
     assert turn.finished.text == f"It is {WORD}."
     assert (len(model.seen) <= 6, model.summaries <= 2, model.refused) == (True, True, 1)
-
-
-@pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize(("window", "count"), [(16_000, 2), (32_768, 2), (200_000, 14)])
-async def test_rounds_that_is_stuck_end_the_turn(window: int, count: int, bound: bool) -> None:
-    """The same calls, a compaction, and the same calls again."""
-    texts = make_files(count, 26)
-    model = Reader(repeat(texts))
-    turn = await run_turn(model, texts, window=window, bound=bound)
-    assert turn.finished.stop_reason == "context_window"
-    assert [text for text in turn.notices if "only repeated" in text] == [REPEATED_CALLS]
-    assert (len(model.seen) <= 3 * count, model.summaries) == (True, 1)
-
-
-def test_a_round_may_read_again_what_the_compaction_removed() -> None:
-    a, b, c = (tool(name, "read_file", {"path": name}) for name in "abc")
-    table = [
-        ("ab a b", [False, False, True]),
-        ("ab ab", [False, True]),
-        ("ab a c b a", [False, False, False, False, True]),
-        ("a b a b", [False, False, False, True]),
-        ("  ", [False, False, False]),
-    ]
-    for rounds, expected in table:
-        state, found = CallRounds(), []
-        for name in rounds.split(" "):
-            state.add_calls([{"a": a, "b": b, "c": c}[letter] for letter in name])
-            found.append(state.is_stuck())
-            state.end_round()
-        assert found == expected, rounds
 
 
 def results_of(conversation: Conversation) -> list[str]:

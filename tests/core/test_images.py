@@ -23,7 +23,7 @@ from tests.support.images import (
 from tests.support.sizes import SEED
 from thinklsp.core import images
 from thinklsp.core.errors import ImageRefused
-from thinklsp.core.image_headers import ImageHeader, read_header
+from thinklsp.core.images import ImageHeader, read_header
 from thinklsp.core.messages import AssistantMessage, ImageBlock, ImageType, TextBlock, UserMessage
 
 GOOD: list[tuple[ImageType, bytes]] = [

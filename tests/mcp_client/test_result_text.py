@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.support.images import png
-from thinklsp.agent.result_images import ResultImages
+from thinklsp.agent.tool_runner import ResultImages
 from thinklsp.core.images import MAX_CONVERSATION_IMAGES, MAX_PROMPT_IMAGES, parse_image
 from thinklsp.core.messages import UserMessage
 from thinklsp.core.tool_type import ToolOutput

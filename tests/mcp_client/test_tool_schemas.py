@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.mcp_client.accepted_form import PLACES, SCHEMAS, check_form, offer, read_corpus
 from tests.support.sizes import examples
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import ToolSpec
 from thinklsp.core.text_safety import find_invisible
 from thinklsp.mcp_client.server_config import ListedTool

@@ -143,7 +143,7 @@ def test_more_servers_than_the_limit_are_named(tmp_path: Path) -> None:
 def test_a_mistake_in_the_section_itself_names_the_key(tmp_path: Path) -> None:
     for toml, sentence in (
         ("[mcp]\nsandbx = true", r"Did you mean `mcp\.sandbox`\?"),
-        ('[mcp]\nproject_env = ["A-B"]', r"at mcp\.project_env\.0"),
+        ('[mcp]\nproject_env = ["A-B"]', r"at mcp\.project_env\.1"),
         ("mcp = 5", "at mcp"),
         ("[mcp]\nservers = []", r"at mcp\.servers"),
     ):

@@ -20,11 +20,10 @@ from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.dialects import SIDES, place, refusal, request_of
 from thinklsp.core.errors import McpFailed
 from thinklsp.core.messages import ToolSpec
-from thinklsp.mcp_client.argument_check import check_arguments
 from thinklsp.mcp_client.call_result import CallResult, ResultImage
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.consent import Pins
-from thinklsp.mcp_client.tool_schemas import UsableTool, select_tools
+from thinklsp.mcp_client.tool_schemas import UsableTool, check_arguments, select_tools
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ERAS = {"time": MODERN, "git": MODERN, "fetch": MODERN, "everything": LEGACY, "filesystem": LEGACY, "memory": LEGACY}

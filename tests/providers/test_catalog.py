@@ -11,8 +11,7 @@ import pytest
 from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.usage import Usage
-from thinklsp.providers.catalogue import Catalogue, find_default_model, find_model, list_models
-from thinklsp.providers.model_info import ModelInfo, Price
+from thinklsp.providers.catalogue import Catalogue, ModelInfo, Price, find_default_model, find_model, list_models
 
 PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 ROWS = [(provider, model_id) for provider in PROVIDERS for model_id in (*list_models(provider), "next-9", "")]

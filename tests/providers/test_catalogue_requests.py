@@ -25,9 +25,8 @@ from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.messages import RedactedThinkingBlock, ThinkingBlock, UserMessage
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model, list_models
-from thinklsp.providers.failures import EffortRefused, ThinkingFormRefused
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
+from thinklsp.providers.failures import RequestRefused
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.settings.model import Provider, Settings, build_settings
 from thinklsp.settings.sources import EditorSettings
@@ -243,7 +242,7 @@ def test_a_model_that_takes_no_tools_is_refused_with_a_way_out() -> None:
     (plan,) = {replace(plan, max_tokens=None) for plan in plans(where.provider, where.model)}
     with pytest.raises(BadRequest) as refused:
         play_loop(where, plan, RequestFallbacks())
-    assert not isinstance(refused.value, EffortRefused | ThinkingFormRefused)
+    assert not isinstance(refused.value, RequestRefused)
     assert f"{TOOLLESS} cannot call tools, which thinklsp needs: choose another model" in str(refused.value)
 
 

@@ -12,7 +12,7 @@ from tests.support.chat_samples import PLAIN, body_of, model, server
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.openai_chat.servers import resolve_server
+from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.thinking import find_nearest_effort
 
 KINDS = ("ollama", "llama.cpp", "vllm", "lm-studio", "deepseek", "openrouter", "moonshot", "openai", "generic")

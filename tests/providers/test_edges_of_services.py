@@ -25,8 +25,8 @@ from thinklsp.core.messages import AssistantMessage, ContentBlock, TextBlock, Us
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model, list_models
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import ChatServer
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_servers import ChatServer
 from thinklsp.providers.thinking import plan_thinking
 from thinklsp.settings.model import build_settings
 

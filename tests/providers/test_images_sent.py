@@ -13,7 +13,7 @@ from tests.support.dialects import SIDES, Place, ask, place, request_of
 from tests.support.images import MAKERS, image, png
 from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ImageRefused, ProviderError
 from thinklsp.core.messages import AssistantMessage, ImageBlock, ImageType, TextBlock, ToolResultBlock, UserMessage
-from thinklsp.engine.prompt_images import check_images
+from thinklsp.engine.turn_request import check_images
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalogue import Catalogue, find_model
 from thinklsp.settings.model import Provider

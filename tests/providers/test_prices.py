@@ -13,8 +13,7 @@ from genai_prices.data import providers as priced_providers
 from genai_prices.types import ModelInfo as PricedModel
 from genai_prices.types import TieredPrices
 
-from thinklsp.providers.catalogue import Catalogue, find_price_date, list_models
-from thinklsp.providers.model_info import Price
+from thinklsp.providers.catalogue import Catalogue, Price, find_price_date, list_models
 
 CATALOGUE = Catalogue()
 VENDORS = {"anthropic": "anthropic", "openai": "openai", "google": "google", "openai-compatible": "deepseek"}

@@ -33,7 +33,7 @@ from thinklsp.core.messages import (
     UserMessage,
     ensure_unique_call_ids,
 )
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 
 Origins = st.SearchStrategy[dict[str, str]]
 _TEXTS = st.text(max_size=6)

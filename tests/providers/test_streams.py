@@ -21,7 +21,7 @@ from thinklsp.core.messages import TextBlock, ThinkingBlock
 from thinklsp.core.stream_events import BlockDelta, BlockStopped, MessageFinished, MessageStarted, ThinkingDelta
 from thinklsp.http.sse import SseDecoder
 from thinklsp.providers import failures
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 
 READABLE = list_cases(failing=False)
 # What the `.json` files say about the tests, and not about the answer.

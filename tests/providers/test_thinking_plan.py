@@ -11,8 +11,7 @@ import pytest
 
 from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, ThinkingDisplay
 from thinklsp.providers.base import ThinkingForm
-from thinklsp.providers.catalogue import find_model, list_models
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 
 PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")

@@ -23,9 +23,9 @@ from tests.support.cutting_relay import cutting
 from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn, opened
 from tests.support.watching import seen
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.events import Fallback
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import EditIntent
 from thinklsp.sessions.postgres.address import build_conninfo, describe_address

@@ -16,9 +16,9 @@ import pytest
 from tests.support.images import image
 from tests.support.postgres_server import PostgresServer
 from tests.support.stored_sessions import SPENT, answer, full_session, one_turn, opened
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import ImageBlock, ThinkingBlock
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.postgres.maintenance import prune
 from thinklsp.sessions.postgres.store_encryption import EncryptionReport, encrypt_store

@@ -26,9 +26,9 @@ from tests.support.stored_sessions import (
     one_turn,
     sealed,
 )
-from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import (
     AssistantMessage,
+    FileSight,
     Message,
     TextBlock,
     ThinkingBlock,

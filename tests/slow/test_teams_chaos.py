@@ -11,7 +11,7 @@ from tests.support.sizes import STEP
 from tests.support.stored_sessions import one_turn
 from tests.teams.chaos import Chaos, Sizes, read_errors, stop_sender
 from tests.teams.cluster import run_cluster
-from thinklsp.core.client_identity import ClientIdentity
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres_store import PostgresStore
 
 SIZES = (

@@ -8,7 +8,7 @@ import re
 from typing import Any, Literal
 
 from tests.stand_ins.rejections import reject, reject_type
-from thinklsp.core.image_headers import read_header
+from thinklsp.core.images import read_header
 
 ImageFault = Literal["base64", "size", "type", "content"]
 _MAX_URL_CHARS = 27 << 20

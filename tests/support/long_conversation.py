@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.support.scripted_model import check_sendable, run_to_end
 from tests.support.services import WAYS, Service
-from thinklsp.agent.compaction_plan import is_summary_message
-from thinklsp.agent.context_meter import measure_messages
+from thinklsp.agent.budget import measure_messages
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.core.events import ContextCompacted, TurnEvent
 from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock
 from thinklsp.engine import ChatRequest, Engine

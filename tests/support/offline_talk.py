@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from thinklsp.offline.answer import OfflineResponse
 from thinklsp.offline.scenario import parse_scenario
-from thinklsp.offline.service import OfflineService
+from thinklsp.offline.service import OfflineResponse, OfflineService
 
 
 class OfflineTalk:

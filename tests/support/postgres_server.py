@@ -19,7 +19,7 @@ from typing import Literal
 import psycopg
 import pytest
 
-from thinklsp.core.client_identity import ClientIdentity
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres.schema import migrate
 from thinklsp.sessions.postgres_store import PostgresStore
 

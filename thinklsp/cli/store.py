@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from thinklsp.cli.ages import parse_age
 from thinklsp.cli.terminal import create_console, sanitize_text
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import SessionError, format_install_command
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.session_stores import TenantKeyCommand, load_store_url
 from thinklsp.sessions.postgres_store import REQUIREMENTS, PostgresStore
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.store_copy import copy_sessions
-from thinklsp.settings.store_section import URL_VARIABLE, load_store_section
+from thinklsp.settings.admin_file import URL_VARIABLE, load_store_section
 
 if TYPE_CHECKING:
     from thinklsp.sessions.postgres.store_encryption import EncryptionReport

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import PathRefused
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.core.tool_type import Ask
 from thinklsp.engine.instructions import TurnInstructions

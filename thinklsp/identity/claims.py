@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinklsp.core.client_identity import DEFAULT_TENANT, LOCAL_IDENTITY, ClientIdentity
+from thinklsp.core.server_context import DEFAULT_TENANT, LOCAL_IDENTITY, ClientIdentity
 from thinklsp.identity.tokens import refuse
-from thinklsp.settings.oidc_section import OidcSection
+from thinklsp.settings.user_file import OidcSection
 
 _MAX_NAME_LENGTH = 200
 _MAX_GROUPS = 500

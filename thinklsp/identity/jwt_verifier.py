@@ -22,8 +22,7 @@ from thinklsp.identity.claims import build_identity, read_expiry
 from thinklsp.identity.key_fetcher import KeyFetcher
 from thinklsp.identity.signing_keys import SigningKeys
 from thinklsp.identity.tokens import LEEWAY_SECONDS, VerifiedToken, refuse
-from thinklsp.settings.oidc_section import OidcSection
-from thinklsp.settings.user_file import NetworkSection
+from thinklsp.settings.user_file import NetworkSection, OidcSection
 
 _MAX_TOKEN_BYTES = 16 * 1024
 _MAX_KEYS = 100

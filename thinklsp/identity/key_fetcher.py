@@ -13,8 +13,7 @@ from typing import Any
 
 from thinklsp.core.errors import TransportFailed
 from thinklsp.http.transport import Timeouts, Transport
-from thinklsp.settings.oidc_section import OidcSection, find_address_problem
-from thinklsp.settings.user_file import NetworkSection
+from thinklsp.settings.user_file import NetworkSection, OidcSection, find_address_problem
 
 _MAX_BODY_BYTES = 512 * 1024
 # The limit for both requests. A WebSocket handshake may take ten seconds.

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import SettingsError, ThinkLspError
-from thinklsp.core.json_bytes import read_json
+from thinklsp.core.json_codec import read_json
 from thinklsp.core.text_safety import escape_invisible, to_one_line
 from thinklsp.core.tool_type import Ask
 from thinklsp.mcp_client.server_config import ListedTool, OfferedServer, ServerConfig, compute_digest

@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.jsonc import parse_jsonc
+from thinklsp.core.json_codec import parse_jsonc
 from thinklsp.http.routes import is_loopback
 from thinklsp.mcp_client.server_config import OfferedServer, ServerConfig, compute_digest, describe_server
-from thinklsp.settings.error_messages import describe_limit, find_nearest, format_key
-from thinklsp.settings.mcp_section import McpSection, McpServerSection
-from thinklsp.settings.user_file import UserSettings
+from thinklsp.settings.model import describe_limit, find_nearest, format_key
+from thinklsp.settings.user_file import McpSection, McpServerSection, UserSettings
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import RelPath
 

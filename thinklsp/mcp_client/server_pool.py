@@ -17,8 +17,7 @@ from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import McpFailed, SettingsError, ToolFailed
 from thinklsp.core.events import CallLocation
 from thinklsp.core.messages import ToolSpec
-from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import escape_invisible
+from thinklsp.core.text_safety import escape_invisible, mask_keys
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput
 from thinklsp.mcp_client.call_result import format_result
 from thinklsp.mcp_client.connection import McpConnection

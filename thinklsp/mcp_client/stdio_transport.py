@@ -18,8 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.json_lines import LineReader
+from thinklsp.jsonrpc.framing import BadFrame, LineReader
 from thinklsp.mcp_client.guarded_process import ServerCommand, ServerProcess
 from thinklsp.mcp_client.message_limits import MAX_LINE_BYTES, BadMessage, MessageFilter, limit_tools, parse_message
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote
 
-from thinklsp.core.json_bytes import encode_json, is_shallow
+from thinklsp.core.json_codec import encode_json, is_shallow
 from thinklsp.core.text_safety import remove_invisible, to_one_line
 from thinklsp.mcp_client.server_config import ListedTool, compute_digest
 from thinklsp.workers import WorkFailed, run_in_worker

@@ -18,6 +18,7 @@ from thinklsp.offline.scenario import (
     ErrorEvent,
     HttpError,
     Pacing,
+    PlaceholderValues,
     Refusal,
     Scenario,
     ScenarioPart,
@@ -30,8 +31,8 @@ from thinklsp.offline.scenario import (
     ToolPart,
     TurnCondition,
     UsageOverride,
+    fill_placeholders,
 )
-from thinklsp.offline.template import PlaceholderValues, fill_placeholders
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, assert_never, get_args
 
 from pydantic import TypeAdapter
 
-from thinklsp.core.file_sight import FileSight
 from thinklsp.core.images import IMAGE_TYPES
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
+    FileSight,
     ImageBlock,
     Message,
     OpaqueBlock,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
-from thinklsp.core.observer import Observer, StoreOutcome
+from thinklsp.core.server_context import Observer, StoreOutcome
 
 
 @contextmanager

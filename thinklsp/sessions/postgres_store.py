@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.core.errors import SessionError, format_install_command
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.sessions.encryption import MEMORY_PROTECTION, OpaqueCipher
 from thinklsp.sessions.failover import Failover
 from thinklsp.sessions.kept_texts import KeptTexts

@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from thinklsp.core.file_sight import FileSight
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    FileSight,
     ImageBlock,
     TextBlock,
     UserMessage,

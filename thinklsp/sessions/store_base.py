@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.sessions.kept_texts import KeptTexts
 from thinklsp.sessions.observed_calls import observe_call
 from thinklsp.sessions.session_cache import SessionCache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thinklsp.core.observer import (
+from thinklsp.core.server_context import (
     CallObserver,
     CallOutcome,
     LoginRejection,

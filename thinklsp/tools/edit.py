@@ -11,8 +11,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from thinklsp.core.errors import ToolFailed
-from thinklsp.core.file_sight import FileSight, compute_digest, describe_text
 from thinklsp.core.lines import split_lines
+from thinklsp.core.messages import FileSight, compute_digest, describe_text
 from thinklsp.core.text_safety import (
     escape_invisible,
     find_cut_mark,

@@ -23,8 +23,7 @@ from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import CallLocation
 from thinklsp.core.messages import AssistantMessage, ContentBlock, ToolSpec, ToolUseBlock
-from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, to_one_line, truncate
+from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, mask_keys, to_one_line, truncate
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput, ToolType
 from thinklsp.sandbox.process import ProcessResult
 from thinklsp.tools.skill_files import Skill

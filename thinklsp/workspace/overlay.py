@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.sight import Sight
+from thinklsp.core.messages import Sight
 from thinklsp.workspace.documents import format_notebook
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
 from thinklsp.workspace.uri import RelPath, quote_path

@@ -13,8 +13,8 @@ from tests.sessions.test_postgres import read_everything, stores
 from tests.support.cutting_relay import Cut, cutting
 from tests.support.postgres_server import PostgresServer, run_postgres
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres.maintenance import check_store, prune
 from thinklsp.sessions.postgres.migrations import load_migrations
 from thinklsp.sessions.postgres.schema import migrate

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from thinklsp.core.client_identity import ClientIdentity
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres.address import build_conninfo, describe_address
 from thinklsp.sessions.postgres.lease_rows import PostgresLeases
 from thinklsp.sessions.postgres.pools import acquire_pool, release_pool

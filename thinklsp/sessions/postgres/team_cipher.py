@@ -15,9 +15,9 @@ from functools import cache
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import OpaqueState, Origin
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
 from thinklsp.sessions.encryption import OpaqueCipher, OpaqueRow
 from thinklsp.sessions.postgres.adapted_connection import replace_null_characters

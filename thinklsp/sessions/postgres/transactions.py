@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import psycopg
 
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError, StoreUnreachable
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres.adapted_connection import PostgresConnection
 from thinklsp.sessions.postgres.database_errors import build_refusal_error, is_connection_loss
 from thinklsp.sessions.postgres.pools import Pool, StoreConnection
