@@ -119,8 +119,7 @@ STARTING = (
 # the list of processes.
 OPENERS = (
     "thinklsp/workspace/paths.py", "thinklsp/workspace/shadow.py",
-    "thinklsp/settings/private_paths.py", "thinklsp/sessions/folder.py", "thinklsp/sessions/kept_texts.py",
-    "thinklsp/sessions/leases.py",
+    "thinklsp/settings/private_paths.py", "thinklsp/sessions/store_folder.py",
     "thinklsp/sandbox/", "thinklsp/tools/shadow_runner.py", "thinklsp/engine/diagnosis.py", "thinklsp/cli/",
     "thinklsp/mcp_client/server_guard.py",
 )  # fmt: skip

@@ -33,7 +33,7 @@ from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.sessions.kept_texts import KeptTexts, SessionTexts
+from thinklsp.sessions.store_folder import KeptTexts, SessionTexts
 from thinklsp.tools.registry import TOOLS
 from thinklsp.tools.tool import AnyTool, Arguments, Tool, ToolContext
 from thinklsp.workspace.overlay import EditOverlay

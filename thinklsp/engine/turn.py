@@ -65,11 +65,10 @@ from thinklsp.engine.turn_request import (
 )
 from thinklsp.engine.user_commands import UserCommands
 from thinklsp.providers.catalogue import ModelInfo
-from thinklsp.sessions.kept_texts import SessionTexts
-from thinklsp.sessions.session import Session
+from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.unanswered import PromptOutcome
+from thinklsp.sessions.store_folder import SessionTexts
 from thinklsp.tools.registry import READ_SKILL, TOOLS
 from thinklsp.tools.tool import AnyTool, Editor, NoEditor, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
