@@ -40,7 +40,7 @@ from thinklsp.tools.skill_files import (
     load_skill,
 )
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import FolderView, Place, WorkspaceView
 
 FOLLOW = "Follow them"
