@@ -17,9 +17,8 @@ from thinklsp.core.tool_type import TextKeeper
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.sessions.session import Session
-from thinklsp.tools.command_runs import Commands
 from thinklsp.tools.registry import TOOLS, Mode
-from thinklsp.tools.tool import AnyTool, ToolContext
+from thinklsp.tools.tool import AnyTool, Commands, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
