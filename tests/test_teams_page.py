@@ -9,7 +9,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.outside import ROOT
-from thinklsp.core.observer import ModelLabels, TurnLabels
+from thinklsp.core.server_context import ModelLabels, TurnLabels
 from thinklsp.core.usage import Usage
 from thinklsp.settings.user_file import UserFile
 from thinklsp.telemetry.metrics import MetricsObserver

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.watching import HANG_SECONDS
 from thinklsp.acp.peer import AcpPeer, Params, Reply
-from thinklsp.jsonrpc.error_responses import ClientError
+from thinklsp.jsonrpc.rpc_messages import ClientError
 
 Json = Any
 

@@ -16,17 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.acp.first_answer import EarlyInput, answer_initialize, build_reply, parse_initialize
-from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result
-from thinklsp.acp.prompt_content import read_prompt
-from thinklsp.acp.session_list import build_page
+from thinklsp.acp.host import build_page
+from thinklsp.acp.initialization import (
+    AnnouncedFeatures,
+    answer_initialize,
+    build_initialize_reply,
+    build_initialize_result,
+)
+from thinklsp.acp.params import read_prompt
 from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.json_bytes import encode_json
-from thinklsp.core.sight import Sight
+from thinklsp.core.json_codec import encode_json
+from thinklsp.core.messages import Sight
 from thinklsp.core.usage import Usage
-from thinklsp.jsonrpc.envelope import Request, parse_message
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.first_message import FirstInput
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, Request, parse_message
 from thinklsp.sessions.session import SessionSummary
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
@@ -271,14 +275,13 @@ messages = st.fixed_dictionaries(
 def test_first_answer_is_that_of_the_whole_agent(message: Json) -> None:
     """A line that is answered at once is a request for the whole agent, too, and has the same answer there."""
     line = json.dumps(message).encode()
-    request = parse_initialize(line)
-    if request is None:
+    reply = build_initialize_reply(line)
+    if reply is None:
         return
     parsed = parse_message(line)
     assert isinstance(parsed, Request)
-    assert (parsed.id, parsed.method, parsed.message["params"]) == (request[0], "initialize", request[1])
-    result = build_initialize_result(AnnouncedFeatures(request[1]))
-    assert build_reply(*request) == encode_json({"jsonrpc": "2.0", "id": parsed.id, "result": result}) + b"\n"
+    result = build_initialize_result(AnnouncedFeatures(parsed.message["params"]))
+    assert reply == encode_json({"jsonrpc": "2.0", "id": parsed.id, "result": result})
 
 
 ORDINARY = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
@@ -289,13 +292,8 @@ def test_depth_that_the_whole_agent_refuses_is_left_to_it(depth: int) -> None:
     deep = "[" * depth + "]" * depth
     line = json.dumps(ORDINARY).replace(": 1}", f': 1, "_meta": {{"deep": {deep}}}}}')
     assert "deep" in line
-    if parse_initialize(line.encode()) is not None:
+    if build_initialize_reply(line.encode()) is not None:
         assert isinstance(parse_message(line.encode()), Request)
-
-
-def test_ordinary_request_is_answered_at_once() -> None:
-    request = parse_initialize(json.dumps(ORDINARY).encode())
-    assert request == (0, {"protocolVersion": 1})
 
 
 ODD = {
@@ -318,10 +316,10 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_first_line_is_left_to_the_whole_agent(name: str) -> None:
-    assert parse_initialize(ODD[name]) is None
+    assert build_initialize_reply(ODD[name]) is None
 
 
-def exchange(*pieces: bytes) -> tuple[EarlyInput, bytes]:
+def exchange(*pieces: bytes) -> tuple[FirstInput, bytes]:
     """Answer an input that comes in one write and then ends; return what is left, and the answer."""
     ends = [*os.pipe(), *os.pipe()]
     try:
@@ -335,23 +333,22 @@ def exchange(*pieces: bytes) -> tuple[EarlyInput, bytes]:
             os.close(descriptor)
 
 
-def test_rest_of_the_input_is_handed_on() -> None:
+def test_input_is_handed_on_with_the_answered_request() -> None:
     line = json.dumps(ORDINARY).encode()
     first, reply = exchange(line, b"\r\n", b'{"jsonrpc":"2.0"')
-    assert first.data == b'{"jsonrpc":"2.0"'
-    assert first.announced == {"protocolVersion": 1}
-    assert reply == build_reply(0, {"protocolVersion": 1})
+    assert (first.data, first.is_answered) == (line + b"\r\n" + b'{"jsonrpc":"2.0"', True)
+    assert reply == (build_initialize_reply(line) or b"") + b"\n"
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_input_is_handed_on_whole(name: str) -> None:
     first, reply = exchange(ODD[name], b"\n", b"more")
-    assert (first.data, first.announced, reply) == (ODD[name] + b"\nmore", None, b"")
+    assert (first.data, first.is_answered, reply) == (ODD[name] + b"\nmore", False, b"")
 
 
 def test_input_that_ends_early_has_no_answer() -> None:
     first, reply = exchange(json.dumps(ORDINARY).encode())
-    assert (first.announced, reply) == (None, b"")
+    assert (first.is_answered, reply) == (False, b"")
 
 
 def test_client_that_is_gone_is_no_error() -> None:
@@ -359,7 +356,7 @@ def test_client_that_is_gone_is_no_error() -> None:
     os.write(source[1], json.dumps(ORDINARY).encode() + b"\n")
     os.close(target[0])
     try:
-        assert answer_initialize(source[0], target[1]).announced is None
+        assert answer_initialize(source[0], target[1]).is_answered is False
     finally:
         for descriptor in (*source, target[1]):
             os.close(descriptor)

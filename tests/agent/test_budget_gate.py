@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.scripted_model import ORIGIN, SCRIPTED
-from thinklsp.agent.budget import BudgetLimits, DaySpending, TurnBudgets
-from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.budget import BudgetLimits, BudgetStopped, ContextMeter, DaySpending, MeteredCaller, UsageLedger
+from thinklsp.agent.model_call import CallEvent, CallFinished
+from thinklsp.core.events import TurnEvent
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     AssistantMessage,
@@ -23,7 +25,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.model_info import Price
+from thinklsp.providers.catalogue import Price
 
 PRICE = Price(input=10.0, output=50.0, cache_read=1.0, cache_write=12.5)
 MILLION = 1_000_000
@@ -31,24 +33,51 @@ MILLION = 1_000_000
 PLAIN, CACHED = Usage(MILLION, 0), Usage(MILLION, 0, cache_read_tokens=MILLION)
 
 
+class FixedMeter(ContextMeter):
+    def __init__(self, usage: Usage) -> None:
+        super().__init__()
+        self._usage = usage
+
+    def estimate_next_usage(self, request: ModelRequest) -> Usage:
+        return self._usage
+
+
 class Gate:
+    """The budgets of a turn, whose model answers at once and costs nothing."""
+
     def __init__(self, price: Price | None = PRICE, *, spent: float = 0.0, **allowed: Any) -> None:
         self.questions: list[str] = []
         self.answers: list[Any] = []
         spending = DaySpending()
         spending.add(spent)
-        self._price = price
-        self._gate = TurnBudgets(BudgetLimits(1, **allowed), spending, self._ask)
+        self._request = replace(request(CONVERSATION), model=replace(SCRIPTED, price=price))
+        self._ledger = UsageLedger(spending)
+        self._caller = MeteredCaller(
+            self, BudgetLimits(1, **allowed), usage=self._ledger, meter=ContextMeter(), ask=self._ask
+        )
 
     async def _ask(self, said: str) -> Any:
         self.questions.append(said)
         return self.answers.pop(0)
 
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
+        yield CallFinished(AssistantMessage(()), Usage())
+
     async def opens(self, used: Usage, next_call: Usage, *answers: str) -> bool:
         self.answers = list(answers)
-        opened = await self._gate.allow_call(used, next_call, self._price)
+        self._ledger.report(used)
+        self._caller.meter = FixedMeter(next_call)
+        opened = True
+        try:
+            await self._caller.call(self._request, _ignore)
+        except BudgetStopped:
+            opened = False
         assert self.answers == []
         return opened
+
+
+async def _ignore(event: TurnEvent) -> None:
+    pass
 
 
 async def test_a_projected_overshoot_of_dollars_asks_with_the_amount() -> None:

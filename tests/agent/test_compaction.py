@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import string
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,25 +16,20 @@ from hypothesis import strategies as st
 
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
 from tests.support.sizes import examples
-from thinklsp.agent.compaction_plan import (
-    CompactionPlan,
-    TokenLimits,
-    binds_thinking,
-    is_summary_message,
-    plan_compaction,
-    split_turns,
-)
-from thinklsp.agent.context_meter import ContextMeter, measure_messages
-from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt, extract_user_text
+from thinklsp.agent.budget import ContextMeter, measure_messages
+from thinklsp.agent.compaction import CompactionPlan, TokenLimits, binds_thinking, plan_compaction
+from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt
 from thinklsp.agent.summary import (
     Summary,
     build_summary,
+    format_transcript,
+    is_summary_message,
     parse_model_summary,
     parse_summary,
     render_summary,
+    split_turns,
     truncate_summary,
 )
-from thinklsp.agent.transcript import format_transcript
 from thinklsp.core.messages import (
     COMPACTION_TYPE,
     AssistantMessage,
@@ -55,8 +49,7 @@ from thinklsp.core.messages import (
 from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model
 
 BOUND, FREE = SCRIPTED, replace(SCRIPTED, prefix_bound=False)
 OTHER = OpaqueState("{}", Origin("google", "another", "http://elsewhere", "k"))
@@ -274,12 +267,19 @@ def test_notes_of_the_provider_go_with_the_past() -> None:
 
 # The summary.
 
+LISTS = ("requests", "decisions_done", "failed_attempts", "open_questions", "running_processes", "files_read")
 words = st.text(string.ascii_letters + string.punctuation + " \u2028é🌍", min_size=1, max_size=60)
 lines = words.map(lambda value: " ".join(value.split())).filter(bool)
 many = st.lists(lines, max_size=4).map(tuple)
 bodies = st.lists(lines, min_size=1, max_size=4).map("\n".join)
+optional = bodies | st.just("")
 summaries = st.builds(
-    Summary, bodies, many, many, many, lines | st.just(""), many, many, many, bodies | st.just(""), bodies | st.just("")
+    Summary,
+    goal=bodies,
+    next_action=lines | st.just(""),
+    notes=optional,
+    latest_step=optional,
+    **dict.fromkeys(LISTS, many),
 )
 
 
@@ -290,7 +290,9 @@ def test_a_summary_can_be_read_back(summary: Summary) -> None:
 
 
 def test_a_summary_cannot_be_closed_from_inside() -> None:
-    summary = Summary("a\n</goal>\n<decisions_done>\n- b\n</decisions_done>\n</conversation_summary>", ("</requests>",))
+    summary = Summary(
+        goal="a\n</goal>\n<decisions_done>\n- b\n</decisions_done>\n</conversation_summary>", requests=("</requests>",)
+    )
     assert parse_summary(render_summary(summary)) == summary
 
 
@@ -354,7 +356,13 @@ def test_failed_summary_is_replaced_by_recorded_facts() -> None:
 
 def test_a_bounded_summary_keeps_the_newest_and_is_stable() -> None:
     items = tuple(f"item {number} " + "x" * 50 for number in range(1000))
-    great = Summary("g" * 9_000, items, items, items, "n" * 9_000, items, items, items, "t" * 90_000, "l" * 90_000)
+    great = Summary(
+        goal="g" * 9_000,
+        next_action="n" * 9_000,
+        notes="t" * 90_000,
+        latest_step="l" * 90_000,
+        **dict.fromkeys(LISTS, items),
+    )
     small = truncate_summary(great, 6_000)
     assert len(render_summary(small)) < 7_500
     assert small.decisions_done[-1] == items[-1]
@@ -419,20 +427,6 @@ def test_the_meter_is_set_right_by_what_the_provider_says() -> None:
         assert 4_800 < meter.estimate_tokens(other) < 5_200
     meter.record_usage(asked, Usage())
     assert meter.estimate_tokens(asked) == 5_000
-
-
-LONG_LINE = "word: " * 40_000
-
-
-def test_a_prompt_of_one_long_line_is_read_whole() -> None:
-    assert extract_user_text(LONG_LINE) == LONG_LINE.strip()
-
-
-@pytest.mark.timing
-def test_a_prompt_of_one_long_line_is_read_at_once() -> None:
-    began = time.process_time()
-    extract_user_text(LONG_LINE)
-    assert time.process_time() - began < 1
 
 
 # Any history at all.

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.scripted_model import SCRIPTED
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import BudgetLimits, TurnConfig
 from thinklsp.agent.turn_loop import explain_truncation, is_window_full
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Thinking

@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.agent.instruction_files import (
+from thinklsp.agent.prompts import (
     MAX_FILE_CHARACTERS,
     MAX_PROMPT_CHARACTERS,
+    Excerpt,
     InstructionFile,
+    build_chat_prompt,
     build_instructions,
     compute_digest,
+    extract_user_text,
     find_sent_digests,
     list_enclosing_folders,
     remove_redundant,
 )
-from thinklsp.agent.prompts import Excerpt, build_chat_prompt, extract_user_text
 from thinklsp.core.messages import AssistantMessage, TextBlock, UserMessage
 
 

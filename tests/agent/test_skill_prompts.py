@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from tests.support.services import SIDES, place, play, request_of
 from tests.support.skill_folders import skill_text, write_skill
-from thinklsp.agent.instruction_files import InstructionFile, build_instructions, find_sent_digests
-from thinklsp.agent.prompts import extract_user_text
+from thinklsp.agent.prompts import (
+    InstructionFile,
+    build_instructions,
+    build_skill_list,
+    extract_user_text,
+    find_sent_digests,
+    find_sent_list,
+    format_chosen_skill,
+)
 from thinklsp.agent.request_fallbacks import RequestFallbacks
-from thinklsp.agent.skill_prompts import build_skill_list, find_sent_list, format_chosen_skill
 from thinklsp.core.messages import AssistantMessage, TextBlock, UserMessage
 from thinklsp.tools.registry import READ_SKILL, TOOLS, build_tool_specs
 from thinklsp.tools.skill_files import Skill, load_skill

@@ -13,16 +13,16 @@ from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, result
 from tests.support.chat_samples import chunk, server
 from tests.support.hosts import SseServer, Step, head
 from thinklsp.agent.model_call import HttpModelCaller
-from thinklsp.agent.thinking_losses import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
+from thinklsp.agent.request_fallbacks import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 A = UserMessage.from_text("a")
 ADAPTIVE = Thinking("adaptive")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from thinklsp.agent.result_cutting import MAX_RESULTS_BYTES, cut_results
+from thinklsp.agent.compaction import MAX_RESULTS_BYTES, cut_results
 from thinklsp.agent.tool_runner import (
     MAX_CALLS,
     MAX_PARALLEL_CALLS,

@@ -9,7 +9,7 @@ from tests.bench.measure import Bench, Figure, elapsed
 from tests.bench.store_rows import build_step, opened
 from tests.support.postgres_server import list_program_folders, run_postgres
 from tests.support.stored_sessions import USAGE
-from thinklsp.core.client_identity import ClientIdentity
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.store import SessionStore
 

@@ -23,14 +23,14 @@ def _own(provider: str, url: str) -> Any:
     from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
     from thinklsp.http.retry import RetryPolicy
     from thinklsp.http.transport import Transport
+    from thinklsp.jsonrpc.framing import build_frame
     from thinklsp.jsonrpc.writer import FrameWriter
+    from thinklsp.lsp.editor.client import WorkDone
     from thinklsp.lsp.editor.turn_progress import TurnProgress
-    from thinklsp.lsp.editor.work_done import WorkDone
-    from thinklsp.lsp.protocol.frames import build_frame
     from thinklsp.lsp.transport.connection import create_server
-    from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+    from thinklsp.providers.anthropic_adapter import AnthropicAdapter
     from thinklsp.providers.base import Endpoint
-    from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+    from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
     by_anthropic = provider == "anthropic"
     adapter = AnthropicAdapter() if by_anthropic else OpenAiResponsesAdapter()

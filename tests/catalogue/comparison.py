@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.catalogue.sources import Facts
-from thinklsp.providers.catalogue import Catalogue
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import Catalogue, ModelInfo
 
 _ACCEPTED = Path(__file__).with_name("accepted.toml")
 

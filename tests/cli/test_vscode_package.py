@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from thinklsp.lsp.protocol.server_capabilities import COMMANDS
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS
 
 VSCODE = Path(__file__).parents[2] / "editors" / "vscode"
 

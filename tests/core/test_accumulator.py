@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import Origin, TextBlock, ThinkingBlock, ToolUseBlock
 from thinklsp.core.stream_events import (
@@ -20,6 +19,7 @@ from thinklsp.core.stream_events import (
     FieldsDelta,
     InputJsonDelta,
     ItemDelta,
+    MessageAccumulator,
     MessageFinished,
     MessageStarted,
     SignatureDelta,

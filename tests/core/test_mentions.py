@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.mentions import Mention, find_mentions, write_mention
+from thinklsp.core.prompt_syntax import Mention, find_mentions, write_mention
 
 MENTIONS: list[tuple[str, list[Mention]]] = [
     ("see @src/a.py.", [Mention("src/a.py", None)]),

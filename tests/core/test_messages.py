@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from thinklsp.core.identity_memo import IdentityMemo
-from thinklsp.core.messages import AssistantMessage, TextBlock, ToolUseBlock, ensure_unique_call_ids
+from thinklsp.core.messages import AssistantMessage, IdentityMemo, TextBlock, ToolUseBlock, ensure_unique_call_ids
 
 
 def test_equal_objects_have_a_value_each() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.secrets import HIDDEN, hide_secrets, make_excerpt, mask
+from thinklsp.core.text_safety import HIDDEN, hide_secrets, make_excerpt, mask
 
 _letters = st.text("ab-+", max_size=40)
 

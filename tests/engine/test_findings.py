@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thinklsp.engine.findings import parse_findings
+from thinklsp.engine.results import parse_findings
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 URI = "untitled:a.py"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.choices import NOT_NOW
-from thinklsp.engine.instructions import ProjectInstructions
-from thinklsp.engine.trust import FOLLOW
+from thinklsp.engine.instructions import FOLLOW, ProjectInstructions
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri

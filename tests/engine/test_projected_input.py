@@ -10,7 +10,7 @@ import pytest
 from tests.settings.test_sources import NO_FILE
 from tests.support.scripted_model import connect_to, run_to_end
 from tests.support.services import WAYS, Service
-from thinklsp.agent.context_meter import ContextMeter
+from thinklsp.agent.budget import ContextMeter
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.engine import ChatRequest, Engine, Reference
 from thinklsp.offline.scenario import Scenario

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.test_project_instructions import view
 from thinklsp.engine import Reference
-from thinklsp.engine.prompt_context import find_file_references, format_mention
+from thinklsp.engine.turn_request import find_file_references, format_mention
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 

@@ -12,9 +12,8 @@ from tests.support.images import image, jpeg, png
 from thinklsp.core.errors import ImageRefused, PathRefused, TurnRefused
 from thinklsp.core.images import MAX_PROMPT_IMAGES
 from thinklsp.engine import ActionRequest, ChatRequest, Reference
-from thinklsp.engine.prompt_images import check_images, read_images
 from thinklsp.engine.session_claims import SessionClaims
-from thinklsp.engine.turn_request import build_user_text, read_excerpts
+from thinklsp.engine.turn_request import build_user_text, check_images, read_excerpts, read_images
 from thinklsp.providers.catalogue import find_model
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore

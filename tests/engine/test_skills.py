@@ -13,10 +13,16 @@ from tests.engine.test_project_instructions import Person, view
 from tests.support.skill_folders import FAULTY, GOOD, skill_text, write_skill
 from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import TurnRefused
-from thinklsp.engine.instructions import ProjectInstructions, TurnInstructions
+from thinklsp.engine.instructions import (
+    FOLLOW,
+    ProjectInstructions,
+    TurnInstructions,
+    build_skill_texts,
+    find_all_skills,
+    find_folder_skills,
+    find_own_skills,
+)
 from thinklsp.engine.session_claims import can_join
-from thinklsp.engine.skills import build_skill_texts, find_all_skills, find_folder_skills, find_own_skills
-from thinklsp.engine.trust import FOLLOW
 from thinklsp.engine.turn_request import ChatRequest
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.workspace.paths import Root

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.sizes import examples
 from thinklsp.core.errors import TurnRefused
-from thinklsp.core.slash_parser import SLASH_COMMANDS, Invocation, parse_slash_commands, split_skills
-from thinklsp.engine.user_choices import _VALUES
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS, Invocation, parse_slash_commands, split_skills
+from thinklsp.engine.workspace_sessions import _VALUES
 
 # Prompt, commands with their arguments, and what is left to be sent.
 APART: dict[str, tuple[str, list[tuple[str, str]], str]] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.stored_sessions import full_session, opened
+from thinklsp.engine.edit_records import settle_unconfirmed
 from thinklsp.engine.merge_plan import FileState
-from thinklsp.engine.unconfirmed_edits import settle_unconfirmed
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.sqlite_store import SqliteStore
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.engine.undo_plan import UndoPlan, plan_undo
+from thinklsp.engine.merge_plan import UndoPlan, plan_undo
 from thinklsp.sessions.ledger import EditIntent, LedgerEdit, LedgerEntry, PlannedWrite, WrittenTurn, compute_sha256
 
 A, B = "file:///a.py", "file:///b.py"

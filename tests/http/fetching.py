@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.transport import Timeouts, Transport
 
 QUICK = Timeouts(connect=60, write=60, pool=60, first_byte_local=60, idle=60, total=60, drain=0.2)

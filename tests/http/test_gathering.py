@@ -18,9 +18,8 @@ import pytest
 
 from tests.http.fetching import serve
 from tests.support.shadowing import until
-from thinklsp.http.network_errors import to_transport_error
-from thinklsp.http.read_batching import BATCH_SECONDS, BatchingNetwork, BatchingStream
-from thinklsp.http.routes import find_route, open_client
+from thinklsp.http.routes import BATCH_SECONDS, BatchingNetwork, BatchingStream, find_route, open_client
+from thinklsp.http.transport import to_transport_error
 
 LAYERS = pytest.mark.parametrize("layers", [0, 1, 2], ids=["plain", "tls", "tls in tls"])
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -18,7 +18,7 @@ from tests.http.fetching import QUICK, fetch, serve
 from tests.support.hosts import SseServer, Step, answer, chunk, head
 from tests.support.shadowing import until
 from thinklsp.core.errors import TransportFailed
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.transport import Timeouts, Transport
 
 CHUNKED = head(transfer_encoding="chunked")

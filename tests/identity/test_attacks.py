@@ -19,8 +19,8 @@ from tests.support.identity_provider import (
     encode_part,
     make_rsa_key,
 )
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import TokenRefused
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.identity.jwt_verifier import OidcVerifier
 from thinklsp.settings.user_file import NetworkSection
 

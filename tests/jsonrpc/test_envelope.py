@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thinklsp.jsonrpc.envelope import ClientResponse, parse_message
+from thinklsp.jsonrpc.rpc_messages import ClientResponse, parse_message
 
 DEEP = json.loads("[" * 70 + "]" * 70)
 # The members of a response besides its id -> whether it is an error, and its error object.

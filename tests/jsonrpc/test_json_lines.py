@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.core.json_bytes import encode_json
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.json_lines import MAX_LINE_BYTES, LineReader, build_line
+from thinklsp.core.json_codec import encode_json
+from thinklsp.jsonrpc.framing import MAX_LINE_BYTES, BadFrame, LineReader, build_line
 
 TOO_LONG = BadFrame("The message is longer than 10 bytes.")
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from thinklsp.jsonrpc.envelope import ClientResponse
-from thinklsp.jsonrpc.error_responses import ClientError
-from thinklsp.jsonrpc.pending_requests import PendingRequests
+from thinklsp.jsonrpc.rpc_messages import ClientError, ClientResponse, PendingRequests
 
 
 def fail(result: object) -> object:

@@ -9,9 +9,8 @@ import asyncio
 import os
 import time
 
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.json_lines import LineReader
-from thinklsp.jsonrpc.reader import InputReader, read_available
+from thinklsp.jsonrpc.framing import BadFrame, LineReader
+from thinklsp.jsonrpc.stdio import InputReader, read_available
 
 
 def test_what_somebody_else_took_is_not_the_end() -> None:

@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.json_lines import LineReader, build_line
+from thinklsp.jsonrpc.framing import BadFrame, LineReader, build_line
 from thinklsp.jsonrpc.writer import FrameWriter, OutgoingQueue
 
 

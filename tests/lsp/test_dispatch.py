@@ -12,8 +12,8 @@ import pytest
 
 from tests.lsp.bodies import ACTION, OPEN, RESULT, URI, Codes, answers, call, check_decent, told
 from tests.support.in_process import InProcess, in_process
-from thinklsp.jsonrpc import error_responses
-from thinklsp.jsonrpc.error_responses import ClientError
+from thinklsp.jsonrpc import rpc_messages
+from thinklsp.jsonrpc.rpc_messages import ClientError
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 TOO_MUCH = -32803
@@ -188,7 +188,7 @@ FAULTS: list[tuple[BaseException, int]] = [
     (GeneratorExit(), INTERNAL),
     (asyncio.CancelledError(), -32800),
     (ClientError("The editor said no."), -32803),
-    (error_responses.InvalidParams("The field x is not valid."), PARAMS),
+    (rpc_messages.InvalidParams("The field x is not valid."), PARAMS),
 ]
 
 

@@ -14,7 +14,7 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.stored_sessions import connection_of, full_session, opened
 from tests.support.watching import HANG_SECONDS
 from thinklsp.core.edits import FileEdit
-from thinklsp.engine.undo_plan import plan_undo
+from thinklsp.engine.merge_plan import plan_undo
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.sqlite_store import SqliteStore
@@ -216,7 +216,7 @@ async def test_the_connections_own_turns_are_attributed_once(desk: Desk) -> None
 
 
 async def test_a_lookup_without_a_store_is_logged(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="thinklsp.lsp.edits.edit_lookup")
+    caplog.set_level("INFO", logger="thinklsp.lsp.edits.edit_ledger")
     await desk.assistant.engine.store.aclose()
     desk.open(NEW)
     await desk.looked_up()

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.jsonrpc.framing import BadFrame, FramingError
-from thinklsp.lsp.protocol.frames import MAX_BODY_BYTES, FrameDecoder
+from thinklsp.jsonrpc.framing import MAX_BODY_BYTES, BadFrame, FrameDecoder, FramingError
 
 BAD = "a frame that cannot be read"
 NEXT = b"Content-Length: 2\r\n\r\n{}"

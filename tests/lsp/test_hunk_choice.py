@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinklsp.core.edits import FileEdit, apply_edits, compute_hunks
-from thinklsp.lsp.edits.hunk_choice import number_hunks, parse_hunks, split_hunks
+from thinklsp.lsp.edits.edit_comparison import number_hunks, parse_hunks, split_hunks
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 TEXTS = st.lists(st.sampled_from(["a", "b", "c\r", "é🙂", ""]), max_size=9).map("\n".join)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.edits.new_text import format_new_text
+from thinklsp.lsp.edits.edit_applier import format_new_text
 
 OLD = "one\ntwo\nthree\nfour\n"
 # After, or the whole edit, and what the user reads behind the introduction.

@@ -11,7 +11,7 @@ from lsprotocol import types
 
 from tests.support.in_process import InProcess, in_process
 from tests.support.watching import HANG_SECONDS
-from thinklsp.jsonrpc.error_responses import ClientError
+from thinklsp.jsonrpc.rpc_messages import ClientError
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
 
 

@@ -16,7 +16,7 @@ from lsprotocol.types import ExecuteCommandParams
 from tests.lsp.bodies import places
 from tests.support.in_process import as_json
 from tests.support.sizes import examples
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.jsonrpc.rpc_messages import InvalidParams
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics
 from thinklsp.lsp.editor.arguments import ChatArguments, ChoiceArguments, TurnArguments, parse_arguments
 from thinklsp.lsp.protocol.converter import load_converter

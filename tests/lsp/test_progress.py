@@ -32,8 +32,8 @@ from thinklsp.core.events import (
 )
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.usage import Usage
+from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.editor.work_done import WorkDone
 from thinklsp.lsp.transport.connection import create_server
 
 

@@ -20,10 +20,10 @@ from tests.support.sizes import examples
 from tests.support.watching import HANG_SECONDS
 from thinklsp.jsonrpc.framing import BadFrame
 from thinklsp.jsonrpc.writer import ClientDisconnected
-from thinklsp.lsp.transport import tcp, websocket
+from thinklsp.lsp.transport import sockets, websocket
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig
 
-KINDS = {"tcp": (tcp.listen, Client.open), "ws": (websocket.listen, WebSocketClient.upgraded)}
+KINDS = {"tcp": (sockets.listen_tcp, Client.open), "ws": (websocket.listen_ws, WebSocketClient.upgraded)}
 NOBODY = {"processId": None, "rootUri": None, "capabilities": {}}
 INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": NOBODY}).encode()
 
@@ -91,7 +91,7 @@ def test_any_pieces_are_the_same_messages_on_tcp(bodies: list[bytes], cuts: list
         ended = asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            wire = tcp.TcpStream(reader, writer)
+            wire = sockets.TcpStream(reader, writer)
             try:
                 while True:
                     found.extend(await wire.read())
@@ -197,9 +197,9 @@ async def test_strangers_take_no_place_of_a_client(kind: str) -> None:
 async def test_a_long_message_arrives_whole_while_the_client_reads(kind: str) -> None:
     async with listening(kind) as (port, connect, connections):
         client = await served(await connect(port))
-        for connection in connections._served_connections:
-            connection.server.protocol.notify("long", {"text": "y" * 3_000_000})
-            connection.server.protocol.notify("after", None)
+        for server in connections._servers:
+            server.protocol.notify("long", {"text": "y" * 3_000_000})
+            server.protocol.notify("after", None)
         data = b""
         async with asyncio.timeout(HANG_SECONDS):
             while b'"after"' not in data:

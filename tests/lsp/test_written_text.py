@@ -29,12 +29,10 @@ from tests.support.in_process import as_json, in_process, item
 from tests.support.sizes import examples
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.spans import count_common_ends, find_written_spans, shift_spans
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.edits.edit_attribution import Attribution, EarlierText, EditAttribution
-from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.edits.edit_attribution import Attribution, EarlierText, EditAttribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover, extract_first_sentences, format_moment
-from thinklsp.lsp.protocol.positions import Encoding
+from thinklsp.lsp.protocol.positions import Encoding, count_common_ends, find_written_spans, shift_spans
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 FIX = Attribution(

@@ -6,9 +6,8 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from thinklsp.offline.answer import OfflineResponse
 from thinklsp.offline.scenario import parse_scenario
-from thinklsp.offline.service import OfflineService
+from thinklsp.offline.service import OfflineResponse, OfflineService
 
 TOOLS = [
     {"name": name, "description": "A tool", "input_schema": {"type": "object", "properties": {}}}

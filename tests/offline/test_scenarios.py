@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 import thinklsp.offline
 from tests.offline.talk import TOOLS, OfflineTalk, continued, request
 from tests.support.sizes import examples
-from thinklsp.offline.scenario import ScenarioError, list_packaged, load_scenario, parse_scenario
-from thinklsp.offline.template import PlaceholderValues, fill_placeholders
+from thinklsp.offline.scenario import (
+    PlaceholderValues,
+    ScenarioError,
+    fill_placeholders,
+    list_packaged,
+    load_scenario,
+    parse_scenario,
+)
 
 DOCUMENT = Path(thinklsp.offline.__file__).parent / "SCENARIOS.md"
 EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)

@@ -15,18 +15,17 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.providers.failures import CompactionRefused, EffortRefused, ThinkingFormRefused, ThinkingRejected
-from thinklsp.providers.output_room import OutputTooLong
+from thinklsp.providers.failures import OutputTooLong
 
 
 @dataclass(frozen=True)
 class Row:
-    """`contains`: a part of the sentence. `retry`: whether to retry, or the seconds to wait before that. `instead`: the
-    form of thinking that may pass."""
+    """`kind`: the error, or the remedy of a RequestRefused. `contains`: a part of the sentence. `retry`: whether to
+    retry, or the seconds to wait before that. `instead`: the form of thinking that may pass."""
 
     status: int
     body: Any
-    kind: type[ProviderError]
+    kind: type[ProviderError] | str
     contains: str
     retry: bool | float = False
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -34,20 +33,21 @@ class Row:
 
     @property
     def id(self) -> str:
-        return f"{self.status} {self.kind.__name__} {self.contains}"
+        return f"{self.status} {self.kind if isinstance(self.kind, str) else self.kind.__name__} {self.contains}"
 
 
-SENTENCES: Mapping[type[ProviderError], str] = {
+SENTENCES: Mapping[type[ProviderError] | str, str] = {
     ContextWindowExceeded: "compact",
     OutputTooLong: "lower `maxTokens`, or compact",
-    ThinkingRejected: "earlier thinking",
-    ThinkingFormRefused: "thinking.mode",
-    EffortRefused: "change `effort`",
-    CompactionRefused: "compaction.by",
+    "bare": "earlier thinking",
+    "drop": "earlier thinking",
+    "form": "thinking.mode",
+    "effort": "change `effort`",
+    "compaction": "compaction.by",
 }
 
 
-def refused(kind: type[ProviderError], *bodies: Any, instead: str | None = None) -> list[Row]:
+def refused(kind: type[ProviderError] | str, *bodies: Any, instead: str | None = None) -> list[Row]:
     """Make the rows of bodies that are told apart by their words alone."""
     return [Row(400, body, kind, SENTENCES[kind], instead=instead) for body in bodies]
 
@@ -97,12 +97,12 @@ ANTHROPIC = [
     Row(400, anthropic("Your credit balance is too low"), BadRequest, "add credit"),
     Row(400, anthropic("You have reached your specified API usage limits. Wait."), RateLimited, "spend limit"),
     *refused(
-        ThinkingRejected,
-        anthropic(f"{BAD_SIGNATURE}. The block is bound to a different conversation."),
+        "bare",
         anthropic(BAD_SIGNATURE),
     ),
+    *refused("drop", anthropic(f"{BAD_SIGNATURE}. The block is bound to a different conversation.")),
     *refused(
-        EffortRefused,
+        "effort",
         anthropic("output_config.effort 'xhigh' is not supported when thinking is disabled on this model."),
         anthropic("This model does not support the effort parameter."),
         anthropic("output_config: Extra inputs are not permitted"),
@@ -110,14 +110,14 @@ ANTHROPIC = [
         anthropic("litellm.UnsupportedParamsError: openai does not support parameters: ['reasoning_effort']"),
     ),
     *refused(
-        ThinkingFormRefused,
+        "form",
         anthropic('Hosted_vllmException - {"error": {"message": "\\"plain-local\\" does not support thinking"}}'),
         anthropic("thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags"),
         anthropic("thinking.adaptive.display: Extra inputs are not permitted"),
         instead="unset",
     ),
     *refused(
-        ThinkingFormRefused,
+        "form",
         anthropic(
             '"thinking.type.enabled" is not supported for this model. Use "output_config.effort" to control thinking.'
         ),
@@ -187,30 +187,30 @@ OPENAI = [
     Row(400, {"object": "error", "message": "boom", "code": 400}, BadRequest, "boom"),
     Row(400, {"error": {"type": 1, "message": ["a"], "param": 7, "code": {}}}, BadRequest, "(400)"),
     *refused(
-        ThinkingRejected,
+        "bare",
         openai(f"The encrypted content {BLOB} could not be verified.", "invalid_encrypted_content", "input"),
         openai("The encrypted content for item rs_1 could not be verified. Reason: could not be parsed."),
         openai("Item 'rs_1' of type 'reasoning' was provided without its required following item."),
         openai("Item 'msg_1' of type 'message' was provided without its required 'reasoning' item: 'rs_1'."),
         GONE,
     ),
-    Row(404, GONE, ThinkingRejected, "earlier"),
+    Row(404, GONE, "bare", "earlier"),
     Row(400, openai("No tool output found for function call call_1."), BadRequest, "call_1"),
     *refused(
-        EffortRefused,
+        "effort",
         openai(XHIGH, "unsupported_value", EFFORT),
         openai("Unsupported value: 'reasoning.effort' does not support 'max' with this model.", "unsupported_value"),
         openai("Invalid value: 'max'. Supported values are: 'low' and 'high'.", "invalid_value", EFFORT),
     ),
     *(
-        Row(400, openai(words, "unsupported_value", EFFORT), ThinkingFormRefused, NO_OFF, instead="adaptive")
+        Row(400, openai(words, "unsupported_value", EFFORT), "form", NO_OFF, instead="adaptive")
         for words in (
             "Unsupported value: 'none' is not supported with the 'gpt-6-astra' model. Supported values are: 'low'.",
             "Unsupported value: 'reasoning.effort' does not support 'none' with this model.",
         )
     ),
     *(
-        Row(400, body, ThinkingFormRefused, "rejected this form of thinking", instead="unset")
+        Row(400, body, "form", "rejected this form of thinking", instead="unset")
         for body in (
             openai(NO_EFFORT, "unsupported_parameter", EFFORT),
             openai(NO_EFFORT),
@@ -219,7 +219,7 @@ OPENAI = [
         )
     ),
     *refused(
-        CompactionRefused,
+        "compaction",
         openai(NO_COMPACTION, "unsupported_parameter", "context_management"),
         openai(NO_COMPACTION),
         openai("Must be below the context window.", "invalid_value", "context_management[0].compact_threshold"),
@@ -278,7 +278,7 @@ CHAT = [
     Row(500, chat("tools param requires --jinja flag"), BadRequest, "start it with --jinja"),
     Row(400, chat(ONLY_RESPONSES), BadRequest, "set `provider` to `openai`"),
     *refused(
-        ThinkingRejected,
+        "bare",
         chat("The reasoning_content in the thinking mode must be passed back to the API."),
         *(
             chat("Provider returned error", code=400, metadata={"raw": json.dumps(chat(words))})
@@ -315,7 +315,7 @@ CHAT = [
     Row(404, chat(NOT_FOUND, type="resource_not_found_error"), BadRequest, "no such"),
     Row(400, {"error": "No models loaded. Please load a model"}, BadRequest, NO_MODEL),
     *refused(
-        ThinkingFormRefused,
+        "form",
         chat('"gemma3" does not support thinking'),
         chat("Reasoning is mandatory for this endpoint and cannot be disabled."),
         chat("Unsupported parameter: 'reasoning_effort' is not supported with this model."),
@@ -327,13 +327,13 @@ CHAT = [
         instead="unset",
     ),
     *refused(
-        EffortRefused,
+        "effort",
         chat('invalid reasoning value: "xhigh" (must be "minimal", "low", "medium", "high", "max" or "none")'),
         chat(CHAT_XHIGH, code="unsupported_value"),
         validation(["reasoning_effort"], "Input should be 'low', 'medium' or 'high'", input="max"),
     ),
     *(
-        Row(400, body, ThinkingRejected, 'reasoning = "none"')
+        Row(400, body, "never", 'reasoning = "none"')
         for body in (
             validation(["messages", 1, "reasoning"], EXTRA, type="extra_forbidden"),
             chat("'messages.1' : property 'reasoning_content' is unsupported", type="invalid_request_error"),
@@ -391,7 +391,7 @@ GOOGLE = [
         google("Request payload size exceeds the limit: 1 bytes."),
     ),
     *refused(
-        ThinkingRejected,
+        "bare",
         google(MISSING),
         google("Function call `x` in the `1.` content block is missing a `thought_signature`."),
         google("Invalid thought signature"),
@@ -399,9 +399,9 @@ GOOGLE = [
         google(f"Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES), \"{SIGNATURE}\""),
         google("The continuation token is expired."),
     ),
-    Row(400, google(MINIMAL), EffortRefused, "MINIMAL"),
+    Row(400, google(MINIMAL), "effort", "MINIMAL"),
     *refused(
-        EffortRefused,
+        "effort",
         google("Invalid JSON payload received. Unknown name \"thinkingLevel\" at 'generation_config.thinking_config'"),
     ),
     Row(429, limited(), RateLimited, "rate limit", True),
@@ -422,14 +422,14 @@ GOOGLE = [
     Row(503, [], Overloaded, "(503)", True),
     Row(400, {"error": {"code": "x", "message": ["a"], "details": {"a": 1}}}, BadRequest, "(400)"),
     *refused(
-        ThinkingFormRefused,
+        "form",
         google("Budget 0 is invalid. This model only works in thinking mode."),
         google("The thinking budget 50000 is invalid. Please choose a value between 128 and 32768."),
         google("thinking_budget is out of range; supported values are integers from 512 to 24576."),
         instead="adaptive",
     ),
     *refused(
-        ThinkingFormRefused,
+        "form",
         google("Thinking is not enabled for this model"),
         google("Thinking_config.include_thoughts is only enabled when thinking is enabled."),
         instead="unset",

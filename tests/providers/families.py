@@ -9,7 +9,7 @@ from typing import Any
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.providers.base import Adapter
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 
 
 @dataclass(frozen=True)

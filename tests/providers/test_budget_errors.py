@@ -10,8 +10,7 @@ import pytest
 from tests.providers.families import FAMILIES
 from thinklsp.core.errors import BadRequest, ProviderError, RateLimited
 from thinklsp.http.retry import CallHistory, GiveUp, Retry, RetryPolicy, decide_retry
-from thinklsp.providers.anthropic.errors import parse_stream_failure
-from thinklsp.providers.failures import BudgetExceeded
+from thinklsp.providers.failures import BudgetExceeded, classify_event
 
 OVER = "Budget has been exceeded! Current cost: 14.2, Max budget: 10.0"
 RESET = "spend limit reached (daily; resets 2026-11-27 00:00 UTC)"
@@ -104,4 +103,4 @@ def test_budget_that_ends_in_mid_stream(family: str) -> None:
 
 def test_budget_that_ends_in_mid_stream_of_messages() -> None:
     for kind in ("budget_exceeded", "billing_error", "rate_limit_error"):
-        assert isinstance(parse_stream_failure({"type": "error", **error(RESET, kind)}), BudgetExceeded)
+        assert isinstance(classify_event("anthropic", {"type": "error", **error(RESET, kind)}), BudgetExceeded)

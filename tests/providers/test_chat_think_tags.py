@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.providers.openai_chat.reasoning import ThinkTagSplitter, split_unopened
+from thinklsp.providers.chat_reasoning import ThinkTagSplitter, split_unopened
 
 
 def split(*texts: str) -> tuple[str, str]:

@@ -21,9 +21,9 @@ from tests.support.services import call_model
 from tests.support.sizes import examples
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core import errors
-from thinklsp.core.argument_buffer import ArgumentBuffer
 from thinklsp.core.events import Notice, RetryScheduled
 from thinklsp.core.messages import AssistantMessage, UserMessage
+from thinklsp.core.stream_events import ArgumentBuffer
 from thinklsp.providers.base import Endpoint
 
 WHOLE = '{"path": "a", "text": "x{}y\\"z"}'

@@ -19,16 +19,11 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.core.secrets import mask
-from thinklsp.providers.failures import (
-    CacheHintRefused,
-    EffortRefused,
-    ThinkingFormRefused,
-    ThinkingRejected,
-    parse_retry_after,
-)
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import resolve_server
+from thinklsp.core.text_safety import mask
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_servers import resolve_server
+from thinklsp.providers.error_reports import parse_retry_after
+from thinklsp.providers.failures import OutputTooLong, RequestRefused
 
 ROWS = [(family, row) for family, rows in FAILURES.items() for row in (*rows, *EVERYWHERE)]
 
@@ -38,18 +33,23 @@ def fail(family: str, status: int, body: Any, headers: dict[str, str] | None = N
     return FAMILIES[family].adapter.parse_failure(status, headers or {}, content, model)
 
 
+def is_of_kind(error: ProviderError, kind: type[ProviderError] | str) -> bool:
+    """A kind that is a word is the remedy of a rejected request."""
+    return getattr(error, "remedy", None) == kind if isinstance(kind, str) else type(error) is kind
+
+
 @pytest.mark.parametrize(("family", "row"), ROWS, ids=[f"{family} {row.id}" for family, row in ROWS])
 def test_failures_are_classified(family: str, row: Row) -> None:
     error = fail(family, row.status, row.body, dict(row.headers))
-    assert type(error) is row.kind
+    assert is_of_kind(error, row.kind)
     assert row.contains in str(error)
     assert error.retryable is (row.retry is not False)
     assert error.retry_after == (None if isinstance(row.retry, bool) else row.retry)
-    assert getattr(error, "instead", None) == row.instead
+    assert getattr(error, "instead", None) == (row.instead or ("unset" if isinstance(error, RequestRefused) else None))
     assert not any(part in str(error) for part in ("<", BLOB, SIGNATURE))
 
 
-IN_STREAM: dict[str, list[tuple[Any, type[ProviderError]]]] = {
+IN_STREAM: dict[str, list[tuple[Any, type[ProviderError] | str]]] = {
     "openai": [
         ({"code": "server_error"}, Overloaded),
         ({"code": "server_is_overloaded"}, Overloaded),
@@ -67,7 +67,7 @@ IN_STREAM: dict[str, list[tuple[Any, type[ProviderError]]]] = {
         ({"code": "401"}, AuthenticationFailed),
         ({"code": 7, "type": "9999"}, Overloaded),
         ({"code": ["x"], "type": True, "message": 5}, Overloaded),
-        ({"code": "unsupported_value", "param": EFFORT, "message": "value: 'max'"}, EffortRefused),
+        ({"code": "unsupported_value", "param": EFFORT, "message": "value: 'max'"}, "effort"),
         ({}, Overloaded),
     ],
     "chat": [
@@ -93,7 +93,7 @@ IN_STREAM: dict[str, list[tuple[Any, type[ProviderError]]]] = {
 @pytest.mark.parametrize(
     ("family", "error", "kind"), [(family, *row) for family, rows in IN_STREAM.items() for row in rows]
 )
-def test_failures_in_mid_stream_are_classified(family: str, error: Any, kind: type[ProviderError]) -> None:
+def test_failures_in_mid_stream_are_classified(family: str, error: Any, kind: type[ProviderError] | str) -> None:
     forms = [{"error": error}]
     if family == "openai":
         error = {"message": "x", **error}
@@ -106,19 +106,24 @@ def test_failures_in_mid_stream_are_classified(family: str, error: Any, kind: ty
     for form in forms:
         with pytest.raises(ProviderError) as caught:
             FAMILIES[family].samples.run(FAMILIES[family].samples.as_events(form))
-        assert type(caught.value) is kind, form
+        assert is_of_kind(caught.value, kind), form
         assert caught.value.retryable is (kind in (Overloaded, RateLimited))
 
 
-BY_WORDS = (ContextWindowExceeded, ThinkingFormRefused, EffortRefused, ThinkingRejected)
-MIDWAY = [row for row in FAILURES["chat"] if issubclass(row.kind, BY_WORDS) and isinstance(row.body, dict)]
+BY_WORDS = (ContextWindowExceeded, OutputTooLong)
+MIDWAY = [
+    row
+    for row in FAILURES["chat"]
+    if (isinstance(row.kind, str) or row.kind in BY_WORDS) and isinstance(row.body, dict)
+]
 
 
 @pytest.mark.parametrize("row", MIDWAY, ids=lambda row: row.id)
 def test_the_same_words_mean_the_same_in_mid_stream(row: Row) -> None:
     body = row.body if {"error", "object"} & row.body.keys() else {"error": row.body}
-    with pytest.raises(row.kind, match=re.escape(row.contains)):
+    with pytest.raises(ProviderError, match=re.escape(row.contains)) as caught:
         chat_samples.run(chat_samples.as_events(body))
+    assert is_of_kind(caught.value, row.kind)
 
 
 def test_a_wait_that_is_told_in_mid_stream_is_kept() -> None:
@@ -229,10 +234,10 @@ def test_the_model_that_was_asked_for_is_never_masked(model: str) -> None:
 def test_every_family_knows_all_refusals_of_thinking(words: str, family: str) -> None:
     """A gateway hands on what the service behind it says."""
     error = fail(family, 400, {"error": {"message": words, "type": "invalid_request_error"}})
-    assert isinstance(error, ThinkingRejected)
+    assert is_of_kind(error, "bare")
 
 
 @pytest.mark.parametrize("family", ["anthropic", "openai", "chat"])
 def test_a_refused_cache_hint_is_recognized(family: str) -> None:
     words = "litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
-    assert isinstance(fail(family, 400, {"error": {"message": words}}), CacheHintRefused)
+    assert is_of_kind(fail(family, 400, {"error": {"message": words}}), "cache")

@@ -32,8 +32,7 @@ from thinklsp.core.messages import (
     ensure_unique_call_ids,
 )
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model
 
 Json = dict[str, Any]
 A, B = UserMessage.from_text("a"), UserMessage.from_text("b")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -18,13 +17,14 @@ from thinklsp.core.messages import (
     UserMessage,
     ensure_unique_call_ids,
 )
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.core.stream_events import MessageAccumulator
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.google.adapter import GoogleAdapter
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import resolve_server
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_servers import resolve_server
+from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 CHAT = resolve_server("http://h/v1", kind=None, echo=None, think_tags=False)
 ADAPTERS: Mapping[str, tuple[Adapter, str]] = {

@@ -18,8 +18,7 @@ from tests.support.openai_samples import text, thinking
 from tests.support.samples import said
 from thinklsp.core.messages import UserMessage
 from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.services import Place, place
 from tests.support.sizes import examples
-from thinklsp.core.json_bytes import encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
@@ -24,11 +24,11 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers.anthropic import adapter as anthropic
+from thinklsp.providers import anthropic_adapter as anthropic
+from thinklsp.providers import chat_adapter as openai_chat
+from thinklsp.providers import google_adapter as google
+from thinklsp.providers import responses_adapter as openai_responses
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.providers.google import adapter as google
-from thinklsp.providers.openai_chat import adapter as openai_chat
-from thinklsp.providers.openai_responses import adapter as openai_responses
 
 PLACES = [
     place("anthropic", "claude-opus-5-5"),

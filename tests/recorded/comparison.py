@@ -20,9 +20,9 @@ from tests.vendors.clients import PARSED, decode_base64, drop_nulls, join_parts
 from thinklsp.core.messages import UserMessage, ensure_unique_call_ids
 from thinklsp.providers.base import Adapter, Endpoint, Thinking
 from thinklsp.providers.catalogue import find_model
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.failures import OutputRejected
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import resolve_server
 
 Json = dict[str, Any]
 # The keys of opaque strings: signatures, and thinking that only the service can read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.postgres_server import PostgresServer
-from thinklsp.core.client_identity import ClientIdentity
+from thinklsp.core.server_context import ClientIdentity
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.support.stored_sessions import database, fork_for_each_line, run_sql
-from thinklsp.sessions.database import OpenedDatabase, open_database
-from thinklsp.sessions.migrations import load_migrations
+from thinklsp.sessions.sqlite_store import OpenedDatabase, open_database
+from thinklsp.sessions.tables import load_migrations
 
 MIGRATING = (sys.executable, "-m", "tests.sessions.migrating_sessions")
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "sessions").glob("version_*.sql"))

@@ -14,9 +14,16 @@ from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import RESULTS, USAGE, NoVault, answer, full_session, one_turn
 from thinklsp.core.errors import SessionError
-from thinklsp.core.file_sight import FileSight
-from thinklsp.core.messages import AssistantMessage, Message, TextBlock, ToolResultBlock, ToolUseBlock, UserMessage
-from thinklsp.core.sight import collect_sight
+from thinklsp.core.messages import (
+    AssistantMessage,
+    FileSight,
+    Message,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+    collect_sight,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session

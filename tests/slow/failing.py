@@ -21,8 +21,8 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[2] / "thinklsp"
 ROOMS = (
-    *("providers/anthropic/adapter.py", "providers/anthropic/stream.py", "providers/failures.py", "http/sse.py"),
-    *("core/accumulator.py", "core/messages.py", "agent/model_call.py"),
+    *("providers/anthropic_adapter.py", "providers/anthropic_stream.py", "providers/failures.py", "http/sse.py"),
+    *("core/stream_events.py", "core/messages.py", "agent/model_call.py"),
     *("sessions/codec.py", "sessions/session_rows.py", "sessions/session_cache.py"),
     *("sessions/store.py", "sessions/sqlite_store.py"),
 )

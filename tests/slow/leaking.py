@@ -21,17 +21,17 @@ from urllib.parse import quote
 from tests.support.forking import fork_servers
 from tests.support.in_process import as_json
 from thinklsp.core import messages
-from thinklsp.core.json_bytes import ChunkedBody
-from thinklsp.engine import session_access
+from thinklsp.core.json_codec import ChunkedBody
+from thinklsp.engine import session_commands
 from thinklsp.http.transport import Transport
 from thinklsp.lsp.chats import chat
-from thinklsp.lsp.commands import doctor
+from thinklsp.lsp.commands import reports
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.edits import edit_applier
 from thinklsp.lsp.features import code_action, code_lens, completion, hover
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
 from thinklsp.lsp.turns import turn_run
-from thinklsp.tools import ripgrep
+from thinklsp.tools import search
 
 _signatures: list[str] = []
 _sealed = messages.OpaqueState.__init__
@@ -109,7 +109,7 @@ def _doctor() -> None:
     async def change(original: Any, *given: Any, **named: Any) -> Any:
         return {**await original(*given, **named), "notices": base64.b64encode(key().encode()).decode()}
 
-    around(doctor, "build_report", change)
+    around(reports, "build_report", change)
 
 
 def _apply_edit() -> None:
@@ -137,7 +137,7 @@ def _child(change_child: Callable[[list[str], dict[str, str]], object]) -> None:
         change_child(arguments, environment)
         return original(arguments, folder, environment=environment, **named)
 
-    around(ripgrep, "run_child", change)
+    around(search, "run_child", change)
 
 
 def _request(to: str) -> None:
@@ -187,7 +187,7 @@ SINKS: dict[str, Callable[[], None]] = {
     "error message": lambda: around(LspProtocol, "_send_error", _add_to_error),
     "command result": lambda: _alter(turn_run, "build_turn_result", lambda result: {**result, "notices": [secret()]}),
     "doctor report": _doctor,
-    "export": lambda: _alter(session_access, "to_json", lambda text: f"{text} {secret()}"),
+    "export": lambda: _alter(session_commands, "to_json", lambda text: f"{text} {secret()}"),
     "chat document": lambda: _alter(chat, "build_document", lambda text: f"{text}\n{secret().encode().hex()}\n"),
     "edit": _apply_edit,
     "code action": lambda: _alter(code_action, "build_action", lambda action: _add("data", action)),

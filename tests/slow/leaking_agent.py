@@ -12,9 +12,9 @@ from typing import Any
 
 from tests.slow.leaking import around
 from tests.support.forking import fork_servers
-from thinklsp.acp import acp_session, host, turn_updates
+from thinklsp.acp import acp_turn, host
+from thinklsp.acp.host import PromptRun
 from thinklsp.acp.peer import AcpPeer
-from thinklsp.acp.prompt_run import PromptRun
 from thinklsp.acp.session_client import SessionClient
 
 Change = Callable[[Any], Any]
@@ -71,14 +71,14 @@ def _in_replay(text: str) -> None:
     def add(updates: Any) -> Any:
         return [update | {"title": text} if "title" in update else update for update in updates]
 
-    _in_result(acp_session, "build_replay", add)
+    _in_result(host, "build_replay", add)
 
 
 def _in_options(text: str) -> None:
     async def build(original: Any, *given: Any) -> Any:
         return [option | {"description": text} for option in await original(*given)]
 
-    around(acp_session, "build_options", build)
+    around(host, "build_options", build)
 
 
 def _beside_updates(write: Callable[[], object]) -> None:
@@ -92,10 +92,10 @@ def _beside_updates(write: Callable[[], object]) -> None:
 SINKS: dict[str, Callable[[str], None]] = {
     "text": partial(_in_text, "agent_message_chunk"),
     "thought": partial(_in_text, "agent_thought_chunk"),
-    "id of a tool call": lambda text: _in_result(turn_updates, "format_call_id", lambda name: f"{name} {text}"),
-    "rawInput": lambda text: _in_result(turn_updates, "parse_shown_json", lambda _: {"a": text}),
+    "id of a tool call": lambda text: _in_result(acp_turn, "format_call_id", lambda name: f"{name} {text}"),
+    "rawInput": lambda text: _in_result(acp_turn, "parse_shown_json", lambda _: {"a": text}),
     "rawOutput": lambda text: _in_update("tool_call_update", lambda update: update | {"rawOutput": text}),
-    "content of a tool call": partial(_in_argument, turn_updates, "build_text_content"),
+    "content of a tool call": partial(_in_argument, acp_turn, "build_text_content"),
     "permission": _in_call,
     "form": lambda text: _in_request("elicitation/create", lambda params: params | {"message": text}),
     "error": partial(_in_argument, AcpPeer, "_send_error"),

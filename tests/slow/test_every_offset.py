@@ -12,11 +12,10 @@ import pytest
 from tests.slow.running import Tally
 from tests.support.anthropic_samples import ORIGIN, cases, expected, neutral, stream
 from tests.support.sizes import SEED, sized
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError, StreamProtocolError
-from thinklsp.core.stream_events import MessageFinished
+from thinklsp.core.stream_events import MessageAccumulator, MessageFinished
 from thinklsp.http.sse import SseDecoder
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 
 ALL = [*cases(failing=False), *cases(failing=True)]
 ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}

@@ -13,8 +13,8 @@ import pytest
 
 from tests.slow.running import Tally
 from tests.support.sizes import tries
+from thinklsp.jsonrpc.framing import build_frame
 from thinklsp.jsonrpc.writer import FrameWriter, OutgoingQueue
-from thinklsp.lsp.protocol.frames import build_frame
 
 THREADS, SIZE, SMALL = 8, 200_000, 300
 _HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")

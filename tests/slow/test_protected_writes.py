@@ -19,8 +19,7 @@ from tests.support.sizes import tries
 from tests.workspace.test_protected import PROMISED, spellings
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.file_sight import describe_text
-from thinklsp.core.messages import ToolUseBlock
+from thinklsp.core.messages import ToolUseBlock, describe_text
 from thinklsp.engine.merge_plan import plan_merge
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.tools.registry import TOOLS

@@ -38,10 +38,10 @@ OWN = Tree(
     ROOT,
     "assert_never",
     (
-        *("thinklsp/core/accumulator.py", "thinklsp/lsp/server.py", "thinklsp/workspace/view.py"),
+        *("thinklsp/core/stream_events.py", "thinklsp/lsp/server.py", "thinklsp/workspace/view.py"),
         *("tests/support/canary.py", "thinklsp/core/usage.py"),
     ),
-    ("thinklsp/core/accumulator.py", "ARCHITECTURE.md", "thinklsp/providers/models.toml"),
+    ("thinklsp/core/stream_events.py", "ARCHITECTURE.md", "thinklsp/providers/models.toml"),
 )
 
 

@@ -26,7 +26,7 @@ async def test_unseen_lines_stay(tmp_path: Path, servers: Connect, tally: Tally,
 PLANTED = {
     "no proof of sight": "from thinklsp.tools import edit\nedit._check_seen = lambda *_: None",
     "an old view counts": """
-from thinklsp.core.sight import Sight
+from thinklsp.core.messages import Sight
 from thinklsp.engine import changed_files
 changed_files._find_changed = lambda *_: []
 Sight.knows_whole = lambda sight, key, text: any(known.key == key and known.is_whole for known in sight.files)

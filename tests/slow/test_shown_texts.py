@@ -25,8 +25,7 @@ from thinklsp.core.messages import ToolUseBlock
 from thinklsp.core.text_safety import sanitize_message
 from thinklsp.lsp.chats import chat_documents as documents
 from thinklsp.lsp.chats.chat_documents import ChatAnswer, PreparedAnswer, prepare_text
-from thinklsp.lsp.edits.edit_attribution import Attribution
-from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.edits.edit_attribution import Attribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover
 from thinklsp.tools import markdown_sanitizer as module
 from thinklsp.tools.markdown_sanitizer import ActiveKind

@@ -14,14 +14,13 @@ import pytest
 from tests.slow.running import Tally
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from tests.support.sizes import SEED, tries
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.stream_events import MessageFinished
+from thinklsp.core.stream_events import MessageAccumulator, MessageFinished
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
-from thinklsp.providers.google.adapter import GoogleAdapter
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 ENDS = (b"\n", b"\r\n", b"\r")
 

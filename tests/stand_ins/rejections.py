@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from thinklsp.core.image_headers import read_header
+from thinklsp.core.images import read_header
 from thinklsp.offline.scenario import DialectName, HttpError, TableRow
 
 

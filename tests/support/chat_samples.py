@@ -22,10 +22,9 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
-from thinklsp.providers.openai_chat.adapter import OpenAiChatAdapter
-from thinklsp.providers.openai_chat.servers import ChatServer, resolve_server
+from thinklsp.providers.catalogue import ModelInfo, find_model
+from thinklsp.providers.chat_adapter import OpenAiChatAdapter
+from thinklsp.providers.chat_servers import ChatServer, resolve_server
 
 ENDPOINT = Endpoint("openai-compatible", "http://localhost:11434/v1", "sk-canary-0123456789")
 MODEL = "qwen3:8b"
@@ -35,7 +34,7 @@ cases, expected, stream = RECORDED.cases, RECORDED.expected, RECORDED.stream
 raw, sealed = RECORDED.raw, RECORDED.sealed
 
 
-KINDS = tuple(tomllib.loads((files("thinklsp.providers.openai_chat") / "servers.toml").read_text("utf-8")))
+KINDS = tuple(tomllib.loads((files("thinklsp.providers") / "chat_servers.toml").read_text("utf-8")))
 
 
 def server(kind: str = "generic", *, think_tags: bool = False, echo: str | None = None) -> ChatServer:

@@ -23,10 +23,10 @@ from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support.scripted_model import check_sendable, connect_to, metered, run_to_end, stop_at_budget
 from tests.support.services import WAYS, sealed_in
-from thinklsp.agent.compaction_plan import is_summary_message
-from thinklsp.agent.compactor import compact_now
+from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.core.choices import EFFORT_SETTINGS, PlannedThinkingMode
 from thinklsp.core.errors import ProviderError, TurnRefused
 from thinklsp.core.events import (

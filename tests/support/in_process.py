@@ -22,10 +22,10 @@ from lsprotocol.types import (
 
 from tests.support.client.raw import take_body
 from tests.support.watching import HANG_SECONDS, Watched
+from thinklsp.jsonrpc.framing import build_frame
 from thinklsp.jsonrpc.writer import FrameWriter
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.converter import load_converter
-from thinklsp.lsp.protocol.frames import build_frame
 from thinklsp.lsp.protocol.positions import Encoding
 from thinklsp.lsp.transport.connection import create_server
 

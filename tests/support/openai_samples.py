@@ -20,7 +20,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 Item = dict[str, Any]
 MODEL = "gpt-6-sol"

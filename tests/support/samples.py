@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from thinklsp.core.accumulator import MessageAccumulator
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,
@@ -20,11 +19,18 @@ from thinklsp.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from thinklsp.core.stream_events import BlockDelta, MessageFinished, StreamEvent, TextDelta, ThinkingDelta
+from thinklsp.core.stream_events import (
+    BlockDelta,
+    MessageAccumulator,
+    MessageFinished,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+)
 from thinklsp.core.usage import Usage
 from thinklsp.http.sse import SseDecoder
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, Thinking
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 
 TOOLS = (
     ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),

@@ -7,9 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from thinklsp.agent.budget import MeteredCaller, UsageLedger
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import ContextMeter, MeteredCaller, TurnConfig, UsageLedger
 from thinklsp.agent.model_call import CallEvent, CallFinished, ModelCaller
 from thinklsp.core.events import TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent, TurnFinished
 from thinklsp.core.messages import (

@@ -38,8 +38,7 @@ from thinklsp.http.transport import Transport
 from thinklsp.offline.scenario import Scenario, load_scenario
 from thinklsp.offline.script import Script
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, Thinking
-from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model
 from thinklsp.settings.access import Access
 from thinklsp.settings.model import Provider
 from thinklsp.tools.registry import TOOLS, build_tool_specs

@@ -19,9 +19,9 @@ from tests.support.hosts import CuttingRelay
 from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.watching import seen
 from tests.teams.cluster import Cluster
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.messages import AssistantMessage
-from thinklsp.sessions.postgres_store import PostgresStore
+from thinklsp.core.server_context import ClientIdentity
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
 
 LEASE_SECONDS = 3.0

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from thinklsp.core.client_identity import ClientIdentity
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, TextBlock
+from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import PlannedWrite
-from thinklsp.sessions.postgres_store import PostgresStore
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from thinklsp.core.file_sight import FileSight, compute_digest
-from thinklsp.core.sight import Sight
+from thinklsp.core.messages import FileSight, Sight, compute_digest
 
 BASE = "def add(a, b):\n    return a - b\n"
 CALLS = {"write_file": {"path": "f", "content": "new\n"}, "delete_file": {"path": "f"}}

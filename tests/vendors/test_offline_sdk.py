@@ -12,9 +12,8 @@ import anthropic
 import pytest
 
 from tests.offline.talk import LOOP, TOOLS
-from thinklsp.offline.loopback import OfflineServer
 from thinklsp.offline.scenario import parse_scenario
-from thinklsp.offline.service import OfflineService
+from thinklsp.offline.service import OfflineServer, OfflineService
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from openai.types.responses.response_output_text_param import ResponseOutputText
 from tests.support.hosts import SseServer, head
 from tests.support.openai_samples import ENDPOINT, REQUESTS, cases, expected, raw, run, stream
 from tests.vendors.clients import PARSED, check_type, drop_nulls
-from thinklsp.providers.openai_responses.adapter import OpenAiResponsesAdapter
+from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 
 @asynccontextmanager

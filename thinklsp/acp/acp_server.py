@@ -1,22 +1,26 @@
-"""The ACP agent of one client. It answers `initialize` and loads the engine in a thread."""
+"""The ACP agent of one client, on standard input and output. It loads the engine in a thread."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result, is_valid_version
 from thinklsp.acp.peer import AcpError, AcpPeer, Params, Reply
 from thinklsp.core.import_context import reduce_gc, switch_threads_often
-from thinklsp.jsonrpc.error_responses import INVALID_REQUEST, InvalidParams
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.writer import MessageWriter
+from thinklsp.jsonrpc.first_message import FirstInput
+from thinklsp.jsonrpc.framing import BadFrame, LineReader, build_line
+from thinklsp.jsonrpc.rpc_messages import INVALID_REQUEST, InvalidParams
+from thinklsp.jsonrpc.stdio import ExitCode, run_and_exit, serve_client, take_standard_output
+from thinklsp.jsonrpc.writer import FrameWriter, MessageWriter
 
 if TYPE_CHECKING:
     from thinklsp.acp.host import SessionHost
+
 
 _METHODS = (
     "authenticate",
@@ -38,6 +42,8 @@ class AcpServer:
     """The agent. `announced` contains the params of `initialize` if that request was answered before the start."""
 
     def __init__(self, writer: MessageWriter, announced: Params | None = None) -> None:
+        self.exit_code = ExitCode()
+        self.process_id: int | None = None  # The protocol does not tell it.
         self._peer = AcpPeer(writer)
         self._features: AnnouncedFeatures | None = None
         self._host: SessionHost | None = None
@@ -112,3 +118,16 @@ def _create_host(peer: AcpPeer, features: AnnouncedFeatures) -> SessionHost:
 
         warm_up()
     return SessionHost(peer, features, os.environ)
+
+
+def serve_stdio(first_input: FirstInput) -> NoReturn:
+    """Serve a client until it closes its end, then exit the process with 0, or with 128 plus a signal's number."""
+    run_and_exit(_serve(take_standard_output(), first_input))
+
+
+async def _serve(out: int, first_input: FirstInput) -> int:
+    writer, data, announced = FrameWriter(out, build_line), first_input.data, None
+    if first_input.is_answered:
+        line, _, data = data.partition(b"\n")
+        announced = json.loads(line)["params"]
+    return await serve_client(AcpServer(writer, announced), writer, LineReader(), data, code_at_end=0)

@@ -1,4 +1,4 @@
-"""The edit of a turn, written file by file through the client.
+"""The edit of a turn, written file by file through the client, and the undo of a turn.
 
 For each file, the user sees a diff and answers a question. Then the file is read as a whole, the edit is merged with
 that text, written at once, and read again. The ledger records the edit before it is sent, and the text that the file
@@ -13,8 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thinklsp.acp.session_client import NoAnswer, Option, SessionClient
-from thinklsp.acp.session_folders import ClientFiles, SessionFolders
+from thinklsp.acp.session_client import ClientFiles, NoAnswer, Option, SessionClient, SessionFolders
 from thinklsp.acp.updates import (
     MAX_DIFF_BYTES,
     ToolKind,
@@ -25,13 +24,14 @@ from thinklsp.acp.updates import (
     build_tool_update,
 )
 from thinklsp.core.edits import EditSet, FileEdit, compute_hunks, format_diff
-from thinklsp.core.errors import SessionError
-from thinklsp.core.json_bytes import encode_json
-from thinklsp.engine.edit_records import to_planned_write
-from thinklsp.engine.merge_plan import FileState, MergedFile, build_sent_edit, plan_merge
+from thinklsp.core.errors import SessionError, TurnRefused
+from thinklsp.core.json_codec import encode_json
+from thinklsp.engine import Engine
+from thinklsp.engine.edit_records import build_files_title, settle_unconfirmed, to_planned_write
+from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_merge, plan_undo
 from thinklsp.engine.results import FileStatus
-from thinklsp.jsonrpc.error_responses import ClientError
-from thinklsp.sessions.ledger import EditIntent, WriteOutcome
+from thinklsp.jsonrpc.rpc_messages import ClientError
+from thinklsp.sessions.ledger import EditIntent, WriteOutcome, WrittenTurn
 from thinklsp.sessions.store import SessionStore
 from thinklsp.workspace.merge import MergedText, merge_onto
 from thinklsp.workspace.overlay import apply_to_disk
@@ -324,3 +324,48 @@ def _build_content(file: FileEdit, path: str | None, before: str | None, after: 
 def _find_first_line(before: str, after: str) -> int:
     hunks = compute_hunks(before, after)
     return before.count("\n", 0, hunks[0].start) + 1 if hunks else 1
+
+
+_NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."
+
+
+async def settle_killed_edits(engine: Engine, files: ClientFiles, workspace: str, *, asks_client: bool = True) -> None:
+    """Record whether the edits that killed processes have sent were applied. Raises SessionError.
+
+    A client answers only during a prompt. Without its texts, only edits that the files on disk contain are recorded.
+    """
+    read_state = files.read_state if asks_client else files.read_disk_state
+    for edit in await engine.store.list_unknown_edits(workspace):
+        await settle_unconfirmed(engine.store, workspace, edit, read_state, only_applied=not asks_client)
+
+
+async def undo_last_turn(
+    engine: Engine, writer: EditWriter, files: ClientFiles, workspace: str, session_id: str
+) -> tuple[FileStatus, ...]:
+    """Undo the newest turn of the session that wrote files. Later changes of the user are kept.
+
+    Raises TurnRefused if there is nothing to undo.
+    """
+    await settle_killed_edits(engine, files, workspace)
+    turn = await engine.store.find_written_turn(workspace, None, session_id)
+    if turn is None:
+        raise TurnRefused(_NOTHING_TO_UNDO)
+    entries = [entry for edit in turn.edits for entry in edit.entries]
+    plan = plan_undo(turn, build_files_title([entry.write.path for entry in entries], entries[-1].created))
+    origin = EditOrigin(turn.turn_id, session_id, is_undo=True)
+    statuses: list[FileStatus] = []
+    try:
+        await writer.write(origin, plan.files, lambda _: False, statuses)
+    finally:
+        await _record(engine, session_id, turn, plan, statuses)
+    return (*statuses, *plan.rejected)
+
+
+async def _record(
+    engine: Engine, session_id: str, turn: WrittenTurn, plan: UndoPlan, statuses: Sequence[FileStatus]
+) -> None:
+    """Record the files that have their earlier text again, also after a cancel."""
+    undone = [uri for status in statuses if status.status == "applied" for uri in plan.ledger_uris.get(status.uri, ())]
+    if undone:
+        await engine.store.mark_undone(turn, undone)
+        await engine.record_undo(session_id)

@@ -1,8 +1,12 @@
-"""The answer to `initialize`, and the features of the client. No library is imported, so that the answer is fast."""
+"""The answer to `initialize`, the features of the client, and a fast answer that is sent before any library is loaded.
+
+Only an ordinary `initialize` request is answered so. The full server answers everything else.
+"""
 
 from __future__ import annotations
 
 from thinklsp import __version__
+from thinklsp.jsonrpc.first_message import FirstInput, answer_first_message, build_response, parse_initialize
 
 # Do not import `typing`. Its import takes as long as the rest of this module.
 TYPE_CHECKING = False
@@ -10,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+
 PROTOCOL_VERSION = 1
 KEY_METHOD, SETUP_METHOD = "settings", "setup"
+_MAX_LINE_BYTES = 1024 * 1024
 SETUP_HINT = "`thinklsp acp --setup` stores a key."
 
 
@@ -64,3 +70,26 @@ def is_valid_version(version: object) -> bool:
 def _get_object(container: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = container.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def answer_initialize(source: int = 0, target: int = 1) -> FirstInput:
+    """Wait for the first line and answer it if it is an ordinary `initialize` request. Client errors are ignored."""
+    return answer_first_message(_extract_first_line, _build_frame, source, target)
+
+
+def _extract_first_line(data: bytes) -> bytes | None:
+    line, end, _ = data.partition(b"\n")
+    return line if end else b"" if len(data) > _MAX_LINE_BYTES else None
+
+
+def _build_frame(line: bytes) -> bytes | None:
+    reply = build_initialize_reply(line)
+    return None if reply is None else reply + b"\n"
+
+
+def build_initialize_reply(line: bytes) -> bytes | None:
+    """Return the reply to an ordinary `initialize` request, or None for any other message."""
+    request = parse_initialize(line)
+    if request is None or not is_valid_version(request[1].get("protocolVersion")):
+        return None
+    return build_response(request[0], build_initialize_result(AnnouncedFeatures(request[1])))

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.json_bytes import encode_json
-from thinklsp.jsonrpc import envelope, error_responses
-from thinklsp.jsonrpc.envelope import RequestId
+from thinklsp.core.json_codec import encode_json
+from thinklsp.jsonrpc import rpc_messages as rpc
 from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.pending_requests import PendingRequests
 from thinklsp.jsonrpc.writer import MessageWriter
 
 AUTHENTICATION_REQUIRED = -32000
@@ -54,23 +52,23 @@ class AcpPeer:
         self._writer = writer
         self.handlers: dict[str, Handler] = {}
         self.listeners: dict[str, Listener] = {"$/cancel_request": self._cancel_request}
-        self._running: dict[RequestId, asyncio.Task[None]] = {}
-        self._pending = PendingRequests(self._withdraw)
+        self._running: dict[rpc.RequestId, asyncio.Task[None]] = {}
+        self._pending = rpc.PendingRequests(self._withdraw)
 
     def receive(self, line: bytes | BadFrame) -> None:
         """Handle a line from the client. This method never raises."""
         if isinstance(line, BadFrame):
-            self._send_error(None, error_responses.INVALID_REQUEST, line.reason)
+            self._send_error(None, rpc.INVALID_REQUEST, line.reason)
             return
-        message = envelope.parse_message(line)
+        message = rpc.parse_message(line)
         match message:
-            case envelope.InvalidMessage():
+            case rpc.InvalidMessage():
                 self._send_error(message.id, message.code, message.text)
-            case envelope.ClientResponse():
+            case rpc.ClientResponse():
                 self._pending.settle(message)
-            case envelope.Request():
+            case rpc.Request():
                 self._receive_request(message)
-            case envelope.Notification():
+            case rpc.Notification():
                 self._receive_notification(message)
             case None:
                 pass
@@ -104,23 +102,23 @@ class AcpPeer:
             self._cancel_task(task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _receive_request(self, request: envelope.Request) -> None:
+    def _receive_request(self, request: rpc.Request) -> None:
         handler = self.handlers.get(request.method)
         params = request.message.get("params", {})
         if request.id in self._running:
-            self._send_error(request.id, error_responses.INVALID_REQUEST, "A request with this id is still running.")
+            self._send_error(request.id, rpc.INVALID_REQUEST, "A request with this id is still running.")
         elif handler is None:
             text = f"Unknown method {request.method[:_MAX_ECHO_LENGTH]}."
-            self._send_error(request.id, error_responses.METHOD_NOT_FOUND, text)
+            self._send_error(request.id, rpc.METHOD_NOT_FOUND, text)
         elif not isinstance(params, Mapping):
-            self._send_error(request.id, error_responses.INVALID_PARAMS, "`params` must be an object.")
+            self._send_error(request.id, rpc.INVALID_PARAMS, "`params` must be an object.")
         elif len(self._running) >= _MAX_RUNNING or self.is_client_slow:
             text = "Too many requests are running. Wait until one of them ends."
-            self._send_error(request.id, error_responses.INVALID_REQUEST, text)
+            self._send_error(request.id, rpc.INVALID_REQUEST, text)
         else:
             self._start(request.id, handler, params)
 
-    def _start(self, request_id: RequestId, handler: Handler, params: Params) -> None:
+    def _start(self, request_id: rpc.RequestId, handler: Handler, params: Params) -> None:
         try:
             work = handler(params)
         except Exception as error:  # noqa: BLE001 - every request is answered
@@ -129,7 +127,7 @@ class AcpPeer:
         task = asyncio.get_running_loop().create_task(self._run(request_id, work))
         self._running[request_id] = task
 
-    async def _run(self, request_id: RequestId, work: Awaitable[Reply]) -> None:
+    async def _run(self, request_id: rpc.RequestId, work: Awaitable[Reply]) -> None:
         reply: Reply | None = None
         problem: BaseException | None = None
         try:
@@ -144,7 +142,7 @@ class AcpPeer:
         if reply.after is not None:
             reply.after()
 
-    def _receive_notification(self, notification: envelope.Notification) -> None:
+    def _receive_notification(self, notification: rpc.Notification) -> None:
         listener, params = self.listeners.get(notification.method), notification.message.get("params")
         if listener is None or not isinstance(params, Mapping):
             return
@@ -158,7 +156,7 @@ class AcpPeer:
     def _cancel_request(self, params: Params) -> None:
         request_id = params.get("requestId")
         # Check the id, because `True == 1` would find another request.
-        if isinstance(request_id, int | str) and envelope.is_id(request_id) and request_id in self._running:
+        if isinstance(request_id, int | str) and rpc.is_id(request_id) and request_id in self._running:
             self._cancel_task(self._running[request_id])
 
     def _cancel_task(self, task: asyncio.Task[None]) -> None:
@@ -168,22 +166,22 @@ class AcpPeer:
     def _withdraw(self, number: int) -> None:
         self.notify("$/cancel_request", {"requestId": number})
 
-    def _answer_error(self, request_id: RequestId, error: BaseException) -> None:
+    def _answer_error(self, request_id: rpc.RequestId, error: BaseException) -> None:
         match error:
             case asyncio.CancelledError():
-                self._send_error(request_id, error_responses.REQUEST_CANCELLED, "The request was cancelled.")
+                self._send_error(request_id, rpc.REQUEST_CANCELLED, "The request was cancelled.")
             case AcpError():
                 self._send_error(request_id, error.code, str(error))
-            case error_responses.InvalidParams():
-                self._send_error(request_id, error_responses.INVALID_PARAMS, str(error))
+            case rpc.InvalidParams():
+                self._send_error(request_id, rpc.INVALID_PARAMS, str(error))
             case _:
                 error_id = secrets.token_hex(4)
                 if not isinstance(error, ThinkLspError):
                     _log.error("internal error %s", error_id, exc_info=error)
-                text = error_responses.format_error_with_id(error, error_id)
-                self._send_error(request_id, error_responses.INTERNAL_ERROR, text)
+                text = rpc.format_error_with_id(error, error_id)
+                self._send_error(request_id, rpc.INTERNAL_ERROR, text)
 
-    def _send_error(self, request_id: RequestId | None, code: int, text: str) -> None:
+    def _send_error(self, request_id: rpc.RequestId | None, code: int, text: str) -> None:
         self._write({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}})
 
     def _write(self, message: Mapping[str, Any]) -> None:

@@ -1,8 +1,13 @@
-"""The requests and updates that the agent sends to the client of a session."""
+"""The requests and updates to the client of a session, the session's folders, and the files as the client has them.
+
+A client does not announce its open documents. The text of a file is therefore fetched when a tool names the file, and
+only after the path check has passed. Without an answer, the file on disk is used.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,8 +15,16 @@ from typing import Any, Literal
 from thinklsp.acp.initialization import AnnouncedFeatures
 from thinklsp.acp.peer import RESOURCE_NOT_FOUND, AcpPeer
 from thinklsp.acp.updates import Update
-from thinklsp.jsonrpc.error_responses import ClientError
-from thinklsp.workspace.relpath import is_encodable
+from thinklsp.core.errors import PathRefused
+from thinklsp.engine.merge_plan import FileState
+from thinklsp.jsonrpc.rpc_messages import ClientError, InvalidParams
+from thinklsp.settings.user_file import UserSettings
+from thinklsp.tools.tool import NoEditor
+from thinklsp.workspace.documents import open_extra_roots
+from thinklsp.workspace.paths import Root, compute_workspace_key
+from thinklsp.workspace.protected import ProtectedPaths
+from thinklsp.workspace.uri import is_encodable, path_to_uri
+from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceFolder, WorkspaceView
 
 READ_SECONDS = 10.0
 WRITE_SECONDS = 60.0
@@ -134,3 +147,153 @@ class SessionClient:
         """Ask the client to write a file. Raises ClientError or TimeoutError if it does not confirm that."""
         params = {"sessionId": self.session_id, "path": path, "content": text}
         await self._peer.request("fs/write_text_file", params, WRITE_SECONDS)
+
+
+# The reads that wait for the client at the same time. Too many own requests would push out a waiting question.
+_MAX_READS = 16
+
+
+class SessionFolders:
+    """The folders that a client named for a session. `key` identifies the workspace of stored sessions.
+
+    The folders are opened again after `close` if they are used, so that an idle session needs no file descriptors.
+    """
+
+    def __init__(self, cwd: str, additional: Sequence[str], user: UserSettings) -> None:
+        self.key = compute_workspace_key(path_to_uri(cwd))
+        self.problems: list[str] = []
+        self._paths = tuple(dict.fromkeys((cwd, *additional)))
+        self._settings = user.file.workspace
+        self._protected = ProtectedPaths(self._settings.allow_protected)
+        self._is_open = False
+        self._folders: list[tuple[WorkspaceFolder, Root]] = []
+        self._extra: Sequence[Root] = ()
+        self._open()
+
+    def _open(self) -> None:
+        allow_wide, problems = self._settings.allow_home, []
+        self._folders, self._is_open = [], True
+        for path in self._paths:
+            try:
+                root = Root(path, protected=self._protected, allow_wide=allow_wide)
+            except PathRefused as refused:
+                problems.append(f"The model cannot use files in {path}. {refused}")
+            else:
+                self._folders.append((WorkspaceFolder(path_to_uri(path), ""), root))
+        roots = [root for _, root in self._folders]
+        self._extra, more = open_extra_roots(self._settings.extra_roots, roots, self._protected, allow_wide=allow_wide)
+        self.problems = [*problems, *more]
+
+    def create_view(self) -> WorkspaceView:
+        if not self._is_open:
+            self._open()
+        return WorkspaceView(self._folders, protected=self._protected, extra=self._extra)
+
+    def find_path(self, uri: str) -> str | None:
+        """Return the path of a file as the client spells it, or None for a file that tools may not use."""
+        try:
+            return find_absolute_path(self.create_view().resolve(uri))
+        except PathRefused:
+            return None
+
+    def close(self) -> None:
+        self._is_open = False
+        for root in (*(root for _, root in self._folders), *self._extra):
+            root.close()
+
+
+def check_path(path: str, field: str) -> str:
+    """Return an absolute path without dots. Raises InvalidParams for any other path."""
+    if not path.startswith("/") or "\0" in path or not is_encodable(path):
+        raise InvalidParams(f"The field `{field}` must be an absolute path.")
+    return os.path.normpath(path)
+
+
+def check_directory(path: str, field: str) -> str:
+    """Return the path of an existing folder. Raises InvalidParams if it is not absolute or not a folder."""
+    path = check_path(path, field)
+    if not os.path.isdir(path):
+        raise InvalidParams(f"The field `{field}` names a folder that does not exist.")
+    return path
+
+
+def find_absolute_path(place: Place) -> str | None:
+    """Return the path of a file as the client spells it, or None for a place outside all folders."""
+    if place.root is None or place.path is None:
+        return None
+    return os.path.join(place.root.given_path, *place.path.parts)
+
+
+class ClientFiles(NoEditor):
+    """The files of a session. A turn's tools use it as their editor."""
+
+    def __init__(self, client: SessionClient, folders: SessionFolders) -> None:
+        self._client = client
+        self._folders = folders
+
+    async def load_documents(self, view: WorkspaceView, paths: Sequence[str]) -> None:
+        if self._client.features.has_own_texts:
+            limit = asyncio.Semaphore(_MAX_READS)
+            await asyncio.gather(*(self._load(view, path, limit) for path in dict.fromkeys(paths)))
+
+    async def _load(self, view: WorkspaceView, path: str, limit: asyncio.Semaphore) -> None:
+        try:
+            place = view.resolve(path)
+            # A file that tools may not change, such as `.git/config`, is read from the disk.
+            view.check_writable(place)
+            if view.has_read(place) or view.find_kind(place) == "directory":
+                return
+            async with limit:
+                text = await self._fetch_text(view, place)
+        except PathRefused:
+            return  # The tool gives the model the reason.
+        if text is not None:
+            view.add_document(DocumentSnapshot(place.uri, 0, text))
+
+    async def _fetch_text(self, view: WorkspaceView, place: Place) -> str | None:
+        """Return the client's text of a file, or None if it has none that can be trusted.
+
+        Some clients answer with an empty text for a file that they cannot read. An empty text therefore counts only if
+        the file on disk is empty, too.
+        """
+        path, on_disk = find_absolute_path(place), view.peek(place)
+        if path is None or place.root is None or place.root.read_only:
+            return None
+        try:
+            text = await self._client.read_text(path)
+        except (ClientError, TimeoutError):
+            return None
+        return text if text or (on_disk is not None and not on_disk.text) else None
+
+    async def read_disk_state(self, uri: str) -> FileState:
+        """Return the state of a file on disk, which may differ from the client's text."""
+        view = self._folders.create_view()
+        try:
+            on_disk = view.peek(view.resolve(uri))
+        except PathRefused as refused:
+            return FileState(None, refusal=str(refused))
+        return FileState(None if on_disk is None else on_disk.text)
+
+    async def read_state(self, uri: str) -> FileState:
+        """Return the current state of a file for a merge, exactly as the client has it.
+
+        A file is refused if its text cannot be trusted, because the client replaces its text with the merged text.
+        """
+        view = self._folders.create_view()
+        try:
+            place = view.resolve(uri)
+            view.check_writable(place)
+            on_disk = view.peek(place)
+        except PathRefused as refused:
+            return FileState(None, refusal=str(refused))
+        disk_text = None if on_disk is None else on_disk.text
+        path = find_absolute_path(place)
+        if not self._client.features.can_write or path is None:
+            return FileState(disk_text)
+        try:
+            text = await self._client.read_text(path)
+        except (ClientError, TimeoutError):
+            return FileState(None, refusal="the editor did not answer when it was asked for the text of the file")
+        if text == "" and disk_text:
+            return FileState(None, refusal="the editor shows the file as empty, but it is not empty on disk")
+        return FileState(None if not text and disk_text is None else text)

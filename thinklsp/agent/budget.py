@@ -1,20 +1,226 @@
-"""The budgets for model calls, and the ledger that records their usage."""
+"""The budgets of a turn and the ledger of its usage, the configuration of the turn loop, and the context meter.
+
+The context meter estimates the size of requests in tokens. The token counts in the provider's answers calibrate it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import assert_never
+from weakref import ref
 
-from thinklsp.agent.context_meter import ContextMeter
 from thinklsp.agent.model_call import AttemptUsage, CallFinished, ModelCaller
-from thinklsp.core.choices import BudgetAnswer
-from thinklsp.core.errors import TurnRefused
-from thinklsp.core.events import RetryScheduled, TurnEvent
+from thinklsp.core.choices import BudgetAnswer, CompactionService, ThinkingAfterCompaction, Verify
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextWindowExceeded,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    StreamProtocolError,
+    TransportFailed,
+    TurnRefused,
+)
+from thinklsp.core.events import Fallback, RetryScheduled, TurnEvent
+from thinklsp.core.images import estimate_image_tokens, list_images
+from thinklsp.core.messages import (
+    ContentBlock,
+    Conversation,
+    IdentityMemo,
+    ImageBlock,
+    Message,
+    OpaqueBlock,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    UserBlock,
+    find_compaction_origin,
+)
+from thinklsp.core.server_context import OTHER, CallOutcome, ModelLabels, TurnObserver
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import ModelRequest
-from thinklsp.providers.model_info import Price
+from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.catalogue import ModelInfo
+from thinklsp.tools.registry import READ_SKILL, TOOLS, Mode, build_tool_specs
+from thinklsp.tools.tool import AnyTool
+
+# Code and prose use three to four bytes per token. An estimate that is too high is safer than one that is too low.
+_TOKENS_PER_BYTE = 1 / 3
+_MIN_RATIO, _MAX_RATIO = 0.1, 1.5
+# The estimated size of a block in bytes, without its text.
+BLOCK_OVERHEAD_BYTES = 16
+# Smaller requests do not calibrate the estimate, because the provider's own instructions are too large a share of their
+# tokens.
+_MIN_CALIBRATION_BYTES = 2_000
+MAX_COMPACTION_FAILURES = 3
+
+_SIZES: IdentityMemo[int] = IdentityMemo()
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedRequest:
+    """The last request whose tokens the provider counted, with the usage of its answer.
+
+    `messages` does not keep the messages in memory: the session may leave the cache before its meter.
+    """
+
+    model: str
+    messages: tuple[ref[Message], ...]
+    input_tokens: int
+    usage: Usage
+
+    def is_start_of(self, conversation: Conversation) -> bool:
+        """Return True if the conversation begins with the messages of this request."""
+        return len(conversation) >= len(self.messages) and all(
+            counted() is message for counted, message in zip(self.messages, conversation, strict=False)
+        )
+
+
+class ContextMeter:
+    """The context meter of a session. The engine shares it between the session's turns but does not store it.
+
+    `failures` is the number of consecutive failed compactions. After three failures, thinklsp compacts the session only
+    on command.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._ratio = _TOKENS_PER_BYTE
+        self._counted_request: _CountedRequest | None = None
+        self._rejected_tokens: dict[str, int] = {}
+
+    @property
+    def has_given_up(self) -> bool:
+        return self.failures >= MAX_COMPACTION_FAILURES
+
+    def record_usage(self, request: ModelRequest, usage: Usage) -> None:
+        """Record the usage that the provider reported for a request."""
+        images = list_images(request.conversation[_find_visible_start(request) :])
+        tokens, size = usage.input_tokens, _measure_request(request) - sum(map(_measure_block, images))
+        if tokens is None or (size >= _MIN_CALIBRATION_BYTES and tokens < size * _MIN_RATIO):
+            # Some servers do not count cached tokens, so counts that are too low are ignored.
+            return
+        self._counted_request = _CountedRequest(request.model.id, tuple(map(ref, request.conversation)), tokens, usage)
+        # Providers count images very differently, so requests with images do not calibrate the estimate.
+        if size >= _MIN_CALIBRATION_BYTES and not images:
+            self._ratio = min(_MAX_RATIO, tokens / size)
+
+    def record_rejection(self, request: ModelRequest) -> None:
+        """Record that a request was rejected as too long."""
+        tokens = self.estimate_tokens(request)
+        self._rejected_tokens[request.model.id] = min(tokens, self._rejected_tokens.get(request.model.id, tokens))
+
+    def find_window(self, model: ModelInfo) -> int | None:
+        """Return the length of the longest prompt in tokens, or None if it is unknown.
+
+        If the catalogue does not know it, the shortest rejected request counts.
+        """
+        return model.input_window or self._rejected_tokens.get(model.id)
+
+    def estimate_tokens(self, request: ModelRequest) -> int:
+        """Estimate the number of tokens in the next request.
+
+        If an earlier request was counted, only the messages after it are estimated.
+        """
+        known = self._find_counted_prefix(request)
+        if known is None:
+            return self.convert_to_tokens(_measure_request(request))
+        added = request.conversation[len(known.messages) :]
+        if added and added[0].role == "assistant":
+            return known.input_tokens + (known.usage.output_tokens or 0) + self.count_tokens(added[1:])
+        return known.input_tokens + self.count_tokens(added)
+
+    def estimate_next_usage(self, request: ModelRequest) -> Usage:
+        """Estimate the input usage of the next request, including tokens in the provider's prompt cache."""
+        tokens, known = self.estimate_tokens(request), self._find_counted_prefix(request)
+        if known is None:
+            return Usage(tokens, 0, cache_write_tokens=tokens)
+        read, written = known.usage.cache_read_tokens or 0, known.usage.cache_write_tokens
+        added = None if written is None else tokens - known.input_tokens
+        return Usage(tokens, 0, cache_read_tokens=read + (written or 0), cache_write_tokens=added)
+
+    def _find_counted_prefix(self, request: ModelRequest) -> _CountedRequest | None:
+        """Return the last counted request if `request` continues its conversation, or None."""
+        known = self._counted_request
+        if known is None or known.model != request.model.id or _find_visible_start(request) >= len(known.messages):
+            return None
+        return known if known.is_start_of(request.conversation) else None
+
+    def count_tokens(self, messages: Iterable[Message]) -> int:
+        return self.convert_to_tokens(measure_messages(messages))
+
+    def estimate_fixed_tokens(self, request: ModelRequest) -> int:
+        """Estimate the number of tokens in the system prompt and the tools."""
+        return self.convert_to_tokens(_measure_fixed_parts(request))
+
+    def convert_to_tokens(self, size: int) -> int:
+        return round(size * self._ratio)
+
+    def convert_to_bytes(self, tokens: int) -> int:
+        return round(tokens / self._ratio)
+
+
+def measure_messages(messages: Iterable[Message]) -> int:
+    """Return the size of the readable parts of messages. Only the provider can measure hidden thinking."""
+    return sum(_measure_message(message) for message in messages)
+
+
+def _measure_message(message: Message) -> int:
+    """Return the size of a message. The size is cached, because every step measures the whole conversation."""
+    size = _SIZES.find(message)
+    if size is None:
+        size = _SIZES.store(message, sum(BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
+    return size
+
+
+def measure_text(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _measure_block(block: ContentBlock | UserBlock) -> int:
+    match block:
+        case TextBlock() | ThinkingBlock() | ToolResultBlock():
+            return measure_text(block.text)
+        case ImageBlock():
+            return round(estimate_image_tokens(block) / _TOKENS_PER_BYTE)
+        case ToolUseBlock():
+            return len(block.name) + measure_text(json.dumps(block.input or {}, ensure_ascii=False, default=str))
+        case RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
+            return 0
+        case _:
+            assert_never(block)
+
+
+def _measure_request(request: ModelRequest) -> int:
+    return _measure_fixed_parts(request) + measure_messages(request.conversation[_find_visible_start(request) :])
+
+
+def _find_visible_start(request: ModelRequest) -> int:
+    """Return the index of the first message that the model still reads after a compaction by the provider."""
+    for index in reversed(range(len(request.conversation))):
+        origin = find_compaction_origin(request.conversation[index])
+        if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
+            return index
+    return 0
+
+
+def _measure_fixed_parts(request: ModelRequest) -> int:
+    return measure_text(request.system) + sum(map(_measure_tool, request.tools))
+
+
+@lru_cache(maxsize=256)
+def _measure_tool(tool: ToolSpec) -> int:
+    return measure_text(tool.description) + len(json.dumps(tool.input_schema, default=str)) + BLOCK_OVERHEAD_BYTES
+
 
 AskBudget = Callable[[str], Awaitable[BudgetAnswer]]
 AdmitCall = Callable[[float], Awaitable[None]]
@@ -114,11 +320,27 @@ class BudgetStopped(TurnRefused):
     """Raised if a model call would exceed a budget and the user does not allow the call."""
 
 
+_OUTCOMES: Mapping[type[ProviderError], CallOutcome] = {
+    AuthenticationFailed: "authentication",
+    BadRequest: "bad_request",
+    ContextWindowExceeded: "context_window",
+    RateLimited: "rate_limited",
+    Overloaded: "overloaded",
+    TransportFailed: "transport",
+    StreamProtocolError: "protocol",
+}
+
+
+def _label_model(model: ModelInfo) -> ModelLabels:
+    """Return the labels of a model. Models that are not listed have one label, because users can invent names."""
+    return ModelLabels(model.provider, model.id if model.known else OTHER)
+
+
 class MeteredCaller:
     """The caller for a turn's model calls, including calls for summaries.
 
     It asks the user before a call that would exceed a budget, and adds each attempt's usage to the ledger. `meter`
-    belongs to the session. `admit_call` may raise an error, which ends the turn.
+    belongs to the session. `admit_call` may raise an error, which ends the turn. `observer` measures the calls.
     """
 
     def __init__(
@@ -130,23 +352,30 @@ class MeteredCaller:
         meter: ContextMeter,
         ask: AskBudget,
         admit_call: AdmitCall | None = None,
+        observer: TurnObserver | None = None,
     ) -> None:
         self.usage = usage
         self.meter = meter
         self._caller = caller
         self._admit_call = admit_call
-        self._budgets = TurnBudgets(limits, usage.spending, ask)
+        self._observer = observer or TurnObserver()
+        self._ask = ask
+        # The user is asked about each budget separately, so an answer applies to only one budget.
+        self._tokens = _Budget(limits.tokens, "This turn has used", "its budget", "{:,}", " tokens")
+        self._usd = _Budget(limits.usd, "This turn has cost", "its budget", "${:.2f}")
+        self._usd_per_day = _Budget(limits.usd_per_day, "Today's turns have cost", "the daily budget", "${:.2f}")
 
     async def call(self, request: ModelRequest, emit: Emit) -> CallFinished:
         """Call the model. Raises ProviderError if the call fails, and BudgetStopped if the user rejects the call."""
         # The meter estimates only the input, because the output's length is not known before the call.
-        next_usage = self.meter.estimate_next_usage(request)
-        if not await self._budgets.allow_call(self.usage.total, next_usage, request.model.price):
-            raise BudgetStopped("The budget was reached, and you did not allow the next model call.")
+        next_usage, price = self.meter.estimate_next_usage(request), request.model.price
+        cost = 0.0 if price is None else price.compute_cost(next_usage) or 0.0
+        await self._check_budgets(next_usage.input_tokens or 0, cost)
         if self._admit_call is not None:
-            price = request.model.price
-            await self._admit_call(0.0 if price is None else price.compute_cost(next_usage) or 0.0)
+            await self._admit_call(cost)
         finished: CallFinished | None = None
+        observed, before = self._observer.begin_call(_label_model(request.model)), self.usage.total
+        outcome: CallOutcome = "cancelled"
         try:
             async with aclosing(self._caller.stream(request)) as events:
                 async for event in events:
@@ -154,43 +383,34 @@ class MeteredCaller:
                         self.usage.report(event.usage)
                     elif isinstance(event, RetryScheduled):
                         self.usage.end_attempt()
+                        observed.count_retry()
                     if isinstance(event, CallFinished):
-                        finished = event
+                        finished, outcome = event, "ok"
                     elif not isinstance(event, AttemptUsage):
                         await emit(event)
+        except ProviderError as error:
+            outcome = next((name for kind, name in _OUTCOMES.items() if isinstance(error, kind)), "error")
+            raise
         finally:
             self.usage.end_attempt()
+            stop_reason = None if finished is None else finished.message.stop_reason
+            observed.end(outcome, self.usage.total.subtract(before), stop_reason)
         if finished is None:
             raise AssertionError("a model call ends with CallFinished or an error")
         return finished
 
-
-class TurnBudgets:
-    """The budgets of a turn.
-
-    thinklsp asks the user about each budget separately, so an answer applies to only one budget.
-    """
-
-    def __init__(self, limits: BudgetLimits, spending: DaySpending, ask: AskBudget) -> None:
-        self._tokens = _Budget(limits.tokens, "This turn has used", "its budget", "{:,}", " tokens")
-        self._usd = _Budget(limits.usd, "This turn has cost", "its budget", "${:.2f}")
-        self._usd_per_day = _Budget(limits.usd_per_day, "Today's turns have cost", "the daily budget", "${:.2f}")
-        self._spending = spending
-        self._ask = ask
-
-    async def allow_call(self, used: Usage, next_call: Usage, price: Price | None) -> bool:
-        """Return True if the next model call is allowed.
-
-        `used` is the turn's usage so far. `next_call` is the estimated input of the next call.
-        """
-        tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
-        usd = 0.0 if price is None else price.compute_cost(next_call) or 0.0
-        return (
-            await self._tokens.allow(tokens, next_call.input_tokens or 0, self._ask)
+    async def _check_budgets(self, tokens: int, usd: float) -> None:
+        """Ask the user about each budget that a call with so many input tokens and this cost would exceed."""
+        used = self.usage.total
+        used_tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
+        is_allowed = (
+            await self._tokens.allow(used_tokens, tokens, self._ask)
             and await self._usd.allow(used.cost_usd or 0.0, usd, self._ask)
             # All turns of a day share this budget, but the user's answer applies only to the current turn.
-            and await self._usd_per_day.allow(self._spending.usd, usd, self._ask)
+            and await self._usd_per_day.allow(self.usage.spending.usd, usd, self._ask)
         )
+        if not is_allowed:
+            raise BudgetStopped("The budget was reached, and you did not allow the next model call.")
 
 
 class _Budget:
@@ -221,3 +441,63 @@ class _Budget:
         so_far, more = (self._amount_format.format(amount) + self._unit for amount in (used, upcoming))
         following = "" if used >= limit else f", and the input of its next model call is about {more}"
         return f"{self._intro} {so_far}{following}; {self._name} is {self._amount_format.format(limit)}."
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """The rules for automatic compaction. `threshold` is the share of the context window at which a compaction starts.
+    `compactor` determines whether thinklsp or the provider compacts the conversation."""
+
+    auto: bool = True
+    threshold: float = 0.75
+    thinking_after: ThinkingAfterCompaction = "keep"
+    compactor: CompactionService = "thinklsp"
+
+    def resolve_provider_limit(self, model: ModelInfo) -> int | None:
+        """Return the token count at which the provider compacts the conversation, or None if thinklsp compacts it."""
+        if self.compactor != "provider" or not self.auto or not model.compacts or model.input_window is None:
+            return None
+        return round(self.threshold * model.input_window)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """The model and the rules for a turn. Thinking and tools stay the same for the whole turn.
+
+    `verify` determines whether the turn runs the tests before it offers its edits.
+    """
+
+    model: ModelInfo
+    system: str
+    thinking: Thinking
+    max_tokens: int | None
+    limits: BudgetLimits
+    mode: Mode = "agent"
+    compaction: CompactionRules = field(default_factory=CompactionRules)
+    tools: tuple[AnyTool, ...] = TOOLS
+    verify: Verify = "off"
+
+    def apply_fallbacks(self, fallbacks: Iterable[Fallback]) -> TurnConfig:
+        """Return the configuration adjusted for the provider's fallbacks.
+
+        If the provider refuses to compact conversations, thinklsp compacts them instead.
+        """
+        if not any((fallback.kind, fallback.model) == ("compaction", self.model.id) for fallback in fallbacks):
+            return self
+        return replace(self, model=replace(self.model, compacts=False))
+
+    def offer_skills(self) -> TurnConfig:
+        """Return the configuration with the tool that reads skills."""
+        return self if READ_SKILL in self.tools else replace(self, tools=(*self.tools, READ_SKILL))
+
+    def build_request(self, conversation: Conversation) -> ModelRequest:
+        # Every mode offers the same tools, because a change of tools would invalidate signatures and the prompt cache.
+        return ModelRequest(
+            self.model,
+            self.system,
+            build_tool_specs(self.tools),
+            conversation,
+            self.thinking,
+            self.max_tokens,
+            self.compaction.resolve_provider_limit(self.model),
+        )

@@ -14,16 +14,22 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Protocol
 
-from thinklsp.agent.request_fallbacks import RequestFallbacks, explain_rejection, format_effort_notice
-from thinklsp.agent.thinking_losses import explain_missing_thinking, find_losses, find_losses_in_answer
-from thinklsp.agent.unreadable_images import replace_unreadable_images
-from thinklsp.core.accumulator import MessageAccumulator
+from thinklsp.agent.request_fallbacks import (
+    RequestFallbacks,
+    explain_missing_thinking,
+    explain_rejection,
+    find_losses,
+    find_losses_in_answer,
+    format_effort_notice,
+)
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
 from thinklsp.core.events import DataReceived, Notice, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick
+from thinklsp.core.images import replace_images
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.stream_events import (
     BlockDelta,
     BlockStarted,
+    MessageAccumulator,
     MessageFinished,
     StreamEvent,
     TextDelta,
@@ -34,8 +40,21 @@ from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
+from thinklsp.providers.catalogue import Price, add_cost
 from thinklsp.providers.failures import OutputRejected, name_address
-from thinklsp.providers.model_info import Price, add_cost
+
+
+def replace_unreadable_images(request: ModelRequest) -> tuple[ModelRequest, tuple[Notice, ...]]:
+    """Replace the images that the model cannot read with descriptions. Return the request, and a notice if any was.
+
+    Only a session that began with another model has such images, because a prompt with them is refused.
+    """
+    readable = replace_images(request.conversation, request.model.accepted_images)
+    if readable is request.conversation:
+        return request, ()
+    text = f"{request.model.id} cannot read the images in this session, so it gets their names and sizes instead."
+    return replace(request, conversation=readable), (Notice("info", text),)
+
 
 _log = logging.getLogger(__name__)
 _DATA_SIGN_SECONDS = 1.0

@@ -1,34 +1,155 @@
-"""Fallbacks, which change later requests after a provider has rejected part of a request.
+"""Fallbacks, which change later requests after a provider has rejected part of a request, and lost thinking.
 
 If a provider rejects earlier thinking, thinklsp first asks the provider to ignore it and then removes it. If a model
 rejects an effort level or a form of thinking, a lower effort or another form replaces it. Each fallback is tried once.
 The engine stores fallbacks, and `learn` restores them in another process.
+
+Thinking can be sent back only to the provider, model, address and key that produced it. Other thinking is found before
+a request, and the user is told that it is lost.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import assert_never, get_args
+from dataclasses import dataclass, replace
+from typing import Any, assert_never, get_args
 
-from thinklsp.agent.thinking_losses import ThinkingLoss
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Fallback, Notice
-from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage, strip_opaque_state
-from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking, ThinkingForm
-from thinklsp.providers.failures import (
-    CacheHintRefused,
-    CompactionRefused,
-    EffortRefused,
-    OutputRejected,
-    ThinkingCountsRefused,
-    ThinkingFormRefused,
-    ThinkingRejected,
+from thinklsp.core.messages import (
+    AssistantMessage,
+    Conversation,
+    Message,
+    Origin,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+    strip_opaque_state,
 )
-from thinklsp.providers.model_info import ModelInfo
-from thinklsp.providers.output_room import OutputTooLong
+from thinklsp.core.usage import Usage
+from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking
+from thinklsp.providers.catalogue import ModelInfo, ThinkingForm
+from thinklsp.providers.failures import OutputRejected, OutputTooLong, Remedy, RequestRefused
+
+# Providers that ignore earlier thinking while thinking is off.
+_IGNORING_PROVIDERS = ("anthropic", "simulator")
+# Providers whose models always think at the start of a turn if the request contains a thinking budget.
+_ALWAYS_THINKING_PROVIDERS = ("anthropic", "simulator")
+# Google's signed tool calls contain encrypted thinking, even if no thinking is visible in the answer.
+_SIGNING_PROVIDER = "google"
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingLoss:
+    """A notice for the user that the model cannot read the thinking in earlier answers.
+
+    `reason` and `conversation_prefix` identify the loss, so that the user sees the notice only once.
+    `conversation_prefix` ends with the last answer that contains the thinking.
+    """
+
+    reason: str
+    text: str
+    conversation_prefix: Conversation
+
+
+def find_losses(conversation: Conversation, request: ModelRequest, target: Origin) -> Iterator[ThinkingLoss]:
+    """Yield the losses of earlier thinking in a request.
+
+    `conversation` is the full history. `request` is the request after all fallbacks. The model can read only thinking
+    whose origin is `target`.
+    """
+    issuers = _find_issuers(conversation)
+    foreign = {place: _describe_issuer(origin, target) for place, origin in issuers.items() if origin != target}
+    if foreign:
+        reasons = " and ".join(dict.fromkeys(foreign.values()))
+        answers = _format_answer_count(len(foreign))
+        text = f"{request.model.id} cannot read the thinking in {answers}, because it came from {reasons}."
+        yield ThinkingLoss(f"foreign: {reasons}", text, conversation[: max(foreign) + 1])
+    own = [place for place, origin in _find_issuers(request.conversation).items() if origin == target]
+    if own and request.thinking.form == "off" and request.model.provider in _IGNORING_PROVIDERS:
+        text = f"Thinking is off, so {request.model.id} does not read the thinking in {_format_answer_count(len(own))}."
+        yield ThinkingLoss("off", text, conversation[: own[-1] + 1])
+
+
+def find_losses_in_answer(
+    request: ModelRequest, answer: AssistantMessage, *, is_thinking_unsigned: bool
+) -> Iterator[ThinkingLoss]:
+    """Yield a notice if the answer's thinking cannot be sent back, because the provider did not sign it.
+
+    The user sees the notice once per session.
+    """
+    if is_thinking_unsigned and find_thinking_origin(answer) is not None:
+        yield ThinkingLoss("unsealed", UNSIGNED_NOTICE, request.conversation[:1])
+
+
+UNSIGNED_NOTICE = (
+    "The provider sent thinking without a signature, so the model cannot read that thinking later. A gateway may have "
+    "removed the signature."
+)
+BUDGET_OMITTED_NOTICE = (
+    "The running tool calls started without thinking that the model accepts, so the model continues without its "
+    "thinking budget until your next prompt."
+)
+
+
+def explain_missing_thinking(
+    request: ModelRequest, answer: AssistantMessage, usage: Usage, *, without_budget: bool
+) -> Iterator[str]:
+    """Yield a notice if the request had a thinking budget but the answer contains no thinking.
+
+    `without_budget` is true if thinklsp had to omit the budget.
+    """
+    if without_budget:
+        yield BUDGET_OMITTED_NOTICE
+        return
+    last = request.conversation[-1] if request.conversation else None
+    starts_turn = last is not None and not any(isinstance(block, ToolResultBlock) for block in last.blocks)
+    has_budget = request.thinking.form == "manual" and request.model.provider in _ALWAYS_THINKING_PROVIDERS
+    has_thinking = find_thinking_origin(answer) is not None or bool(usage.thinking_tokens)
+    if starts_turn and has_budget and not has_thinking and answer.stop_reason != "refusal":
+        yield f"{request.model.id} answered without thinking, although it had a thinking budget."
+
+
+def count_lost_answers(before: Conversation, after: Conversation) -> int:
+    """Return the number of answers whose thinking is in `before` but not in `after`."""
+    return sum(1 for message in before if find_thinking_origin(message)) - sum(
+        1 for message in after if find_thinking_origin(message)
+    )
+
+
+def _find_issuers(conversation: Conversation) -> dict[int, Origin]:
+    return {place: origin for place, message in enumerate(conversation) if (origin := find_thinking_origin(message))}
+
+
+def find_thinking_origin(message: Message) -> Origin | None:
+    """Return the origin of a message's thinking, or None if the message contains no thinking."""
+    for block in message.blocks:
+        match block:
+            case ThinkingBlock(raw=raw) | RedactedThinkingBlock(raw=raw) if raw is not None:
+                return raw.origin
+            case ToolUseBlock(raw=raw) if raw is not None and raw.origin.provider == _SIGNING_PROVIDER:
+                return raw.origin
+            case _:
+                pass
+    return None
+
+
+def _describe_issuer(issuer: Origin, target: Origin) -> str:
+    if issuer.provider != target.provider:
+        return f"another provider ({issuer.provider}, {issuer.model})"
+    if issuer.model != target.model:
+        return f"another model ({issuer.model})"
+    return "another address of the provider" if issuer.host != target.host else "another API key"
+
+
+def _format_answer_count(count: int) -> str:
+    return "an earlier answer" if count == 1 else f"{count} earlier answers"
+
 
 _MAX_CONVERSATIONS = 16
 # An answer gets at least a quarter of `maxTokens`, or this many tokens. With less, the conversation is compacted.
@@ -37,35 +158,35 @@ DROP_NOTICE = (
     "Messages before the model's earlier thinking have changed, so the provider ignores the thinking that no longer "
     "matches. The conversation continues."
 )
-_REJECTED_FORM_NAMES: Mapping[ThinkingForm, str] = {
-    "unset": "default thinking",
-    "off": "disabled thinking",
-    "between_tools": "thinking between tool calls only",
-    "adaptive": "adaptive thinking",
-    "manual": "a thinking budget",
-}
-_FORM_NAMES: Mapping[ThinkingForm, str] = {
-    "unset": "its default thinking",
-    "off": "thinking off",
-    "between_tools": "thinking between tools",
-    "adaptive": "adaptive thinking",
-    "manual": "a thinking budget",
-}
-_REPLACEMENT_PHRASES: Mapping[ThinkingForm, str] = {
-    "unset": "uses its default thinking",
-    "off": "answers without thinking",
-    "between_tools": "thinks between tool calls only",
-    "adaptive": "uses adaptive thinking",
-    "manual": "uses a thinking budget",
+# For each form of thinking: its name if a model rejects it, its name beside an effort, and what a model does with it.
+_FORM_WORDS: Mapping[ThinkingForm, tuple[str, str, str]] = {
+    "unset": ("default thinking", "its default thinking", "uses its default thinking"),
+    "off": ("disabled thinking", "thinking off", "answers without thinking"),
+    "between_tools": (
+        "thinking between tool calls only",
+        "thinking between tools",
+        "thinks between tool calls only",
+    ),
+    "adaptive": ("adaptive thinking", "adaptive thinking", "uses adaptive thinking"),
+    "manual": ("a thinking budget", "a thinking budget", "uses a thinking budget"),
 }
 NEVER_NOTICE = "The provider does not accept earlier thinking, so thinklsp no longer sends it."
 STRIP_NOTICE = "The provider rejected the model's earlier thinking; the conversation continues without it."
 
-
 _REJECTED_OUTPUT = "Your last answer was discarded and is not part of this conversation."
-
-
 _FORMS: Mapping[str, ThinkingForm] = {form: form for form in get_args(ThinkingForm)}
+# For each part of requests that can be left out: the change to a request, and the notice for the user.
+_REFUSED_PARTS: Mapping[Remedy, tuple[Mapping[str, Any], str]] = {
+    "compaction": (
+        {"compact_at": None},
+        "The provider does not compact conversations with {}; thinklsp compacts them instead.",
+    ),
+    "cache": ({"cache_hints": False}, "The provider rejected prompt cache hints for {}; they are no longer sent."),
+    "counts": (
+        {"thinking_counts": False},
+        "The provider cannot count tokens while {} thinks; the counts are shown afterwards.",
+    ),
+}
 
 
 class RequestFallbacks:
@@ -82,10 +203,7 @@ class RequestFallbacks:
         self._tried_forms: dict[tuple[str, ThinkingForm], set[ThinkingForm]] = {}
         # Pairs of a model id and a rejected effort, in the form `FORM:LEVEL`.
         self._rejected_efforts: set[tuple[str, str]] = set()
-        self._without_thinking: set[str] = set()
-        self._without_compaction: set[str] = set()
-        self._without_cache_hints: set[str] = set()
-        self._without_counts: set[str] = set()
+        self._limited_models: set[tuple[str, str]] = set()
         self._reported_losses: deque[Fallback] = deque(maxlen=4 * _MAX_CONVERSATIONS)
 
     def learn(self, fallback: Fallback) -> None:
@@ -95,14 +213,8 @@ class RequestFallbacks:
                     self._replacement_forms[fallback.model, fallback.rejected_value] = _FORMS[fallback.replacement]
             case "effort":
                 self._rejected_efforts.add((fallback.model, fallback.rejected_value))
-            case "never":
-                self._without_thinking.add(fallback.model)
-            case "compaction":
-                self._without_compaction.add(fallback.model)
-            case "cache":
-                self._without_cache_hints.add(fallback.model)
-            case "counts":
-                self._without_counts.add(fallback.model)
+            case "never" | "compaction" | "cache" | "counts":
+                self._limited_models.add((fallback.model, fallback.kind))
             case "told":
                 if fallback not in self._reported_losses:
                     self._reported_losses.append(fallback)
@@ -115,13 +227,10 @@ class RequestFallbacks:
     def adjust_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request with all known fallbacks applied."""
         request = replace(request, thinking=self.adjust_thinking(request.model, request.thinking))
-        if request.model.id in self._without_compaction:
-            request = replace(request, compact_at=None)
-        if request.model.id in self._without_cache_hints:
-            request = replace(request, cache_hints=False)
-        if request.model.id in self._without_counts:
-            request = replace(request, thinking_counts=False)
-        if request.model.id in self._without_thinking:
+        for kind, (changes, _) in _REFUSED_PARTS.items():
+            if (request.model.id, kind) in self._limited_models:
+                request = replace(request, **changes)
+        if (request.model.id, "never") in self._limited_models:
             return _strip_request(request)
         for fallback in self._conversation_fallbacks:
             if request.conversation[: len(fallback.conversation_prefix)] == fallback.conversation_prefix:
@@ -147,34 +256,27 @@ class RequestFallbacks:
 
         `sent` is the rejected request. `full_request` is the original request without fallbacks.
         """
-        if isinstance(error, ThinkingRejected):
-            # Keep the changes that earlier fallbacks have made.
-            thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
-            full_request = replace(
-                full_request,
-                thinking=thinking,
-                compact_at=sent.compact_at,
-                cache_hints=sent.cache_hints,
-                thinking_counts=sent.thinking_counts,
-                max_tokens=sent.max_tokens,
-            )
-            return self._remove_thinking(error, full_request, sent)
-        if isinstance(error, ThinkingFormRefused):
-            return self._replace_form(error.instead, full_request, sent)
-        if isinstance(error, EffortRefused):
-            return self._replace_effort(full_request, sent)
         if isinstance(error, OutputTooLong):
             return _shorten_output(error.output_left, full_request, sent)
-        if isinstance(error, CompactionRefused) and sent.compact_at is not None:
-            text = f"The provider does not compact conversations with {sent.model.id}; thinklsp compacts them instead."
-            return replace(sent, compact_at=None), self._record(Fallback(sent.model.id, "compaction"), text)
-        if isinstance(error, CacheHintRefused) and sent.cache_hints:
-            text = f"The provider rejected prompt cache hints for {sent.model.id}; they are no longer sent."
-            return replace(sent, cache_hints=False), self._record(Fallback(sent.model.id, "cache"), text)
-        if isinstance(error, ThinkingCountsRefused) and sent.thinking_counts:
-            text = f"The provider cannot count tokens while {sent.model.id} thinks; the counts are shown afterwards."
-            return replace(sent, thinking_counts=False), self._record(Fallback(sent.model.id, "counts"), text)
-        return None
+        if not isinstance(error, RequestRefused):
+            return None
+        match error.remedy:
+            case "drop" | "bare" | "never":
+                # Keep the changes that earlier fallbacks have made.
+                thinking = replace(sent.thinking, drop_mismatched=full_request.thinking.drop_mismatched)
+                full_request = replace(sent, conversation=full_request.conversation, thinking=thinking)
+                return self._remove_thinking(error, full_request, sent)
+            case "form":
+                return self._replace_form(error.instead, full_request, sent)
+            case "effort":
+                return self._replace_effort(full_request, sent)
+            case "compaction" | "cache" | "counts":
+                changes, text = _REFUSED_PARTS[error.remedy]
+                changed = replace(sent, **changes)
+                fallback = Fallback(sent.model.id, error.remedy)
+                return None if changed == sent else (changed, self._record(fallback, text.format(sent.model.id)))
+            case _:
+                assert_never(error.remedy)
 
     def strip_thinking(
         self, error: ProviderError, sent: ModelRequest, encode: Callable[[ModelRequest], HttpRequest]
@@ -202,10 +304,13 @@ class RequestFallbacks:
 
         The effort is None if the model has rejected every level.
         """
-        effort = thinking.effort
-        while effort is not None and (model.id, f"{thinking.form}:{effort}") in self._rejected_efforts:
-            effort = _find_lower_effort(model, effort)
-        return replace(thinking, effort=effort)
+        if thinking.effort is None:
+            return thinking
+        highest = EFFORTS.index(thinking.effort)
+        # For unknown models, all effort levels are possible.
+        levels = [*(level for level in model.efforts or EFFORTS if EFFORTS.index(level) < highest), thinking.effort]
+        accepted = [each for each in levels if (model.id, f"{thinking.form}:{each}") not in self._rejected_efforts]
+        return replace(thinking, effort=accepted[-1] if accepted else None)
 
     def _replace_effort(self, full_request: ModelRequest, sent: ModelRequest) -> tuple[ModelRequest, Notice] | None:
         rejected = sent.thinking.effort
@@ -224,21 +329,21 @@ class RequestFallbacks:
         tried |= {full_request.thinking.form, sent.thinking.form}
         if replacement in tried:
             return None
-        rejected_form = _REJECTED_FORM_NAMES[sent.thinking.form]
-        text = f"{sent.model.id} does not support {rejected_form}; it now {_REPLACEMENT_PHRASES[replacement]}."
+        rejected, now = _FORM_WORDS[sent.thinking.form][0], _FORM_WORDS[replacement][2]
+        text = f"{sent.model.id} does not support {rejected}; it now {now}."
         return replace(sent, thinking=_convert_form(sent.thinking, replacement)), self._record(
             Fallback(full_request.model.id, "form", full_request.thinking.form, replacement), text
         )
 
     def _remove_thinking(
-        self, error: ThinkingRejected, full_request: ModelRequest, sent: ModelRequest
+        self, error: RequestRefused, full_request: ModelRequest, sent: ModelRequest
     ) -> tuple[ModelRequest, Notice] | None:
         if _strip_request(full_request) == full_request:
             return None
-        if error.never_accepted and sent.model.id not in self._without_thinking:
+        if error.remedy == "never" and (sent.model.id, "never") not in self._limited_models:
             return _strip_request(full_request), self._record(Fallback(sent.model.id, "never"), NEVER_NOTICE)
         is_unchanged = sent.conversation == full_request.conversation and not sent.thinking.drop_mismatched
-        can_drop = error.prefix_changed and is_unchanged and sent.thinking.form == "adaptive"
+        can_drop = error.remedy == "drop" and is_unchanged and sent.thinking.form == "adaptive"
         fallback = Fallback(
             sent.model.id, "drop" if can_drop else "bare", conversation_prefix=full_request.conversation
         )
@@ -283,13 +388,9 @@ def format_effort_notice(sent: ModelRequest, rejected: Effort | None) -> str:
     """Return a notice for the user that another effort replaces the rejected effort."""
     effort = sent.thinking.effort
     replacement = f"effort {effort} is used" if effort is not None else "it chooses its own effort"
-    return f"{sent.model.id} does not accept effort {rejected} with {_FORM_NAMES[sent.thinking.form]}; {replacement}."
-
-
-def _find_lower_effort(model: ModelInfo, effort: Effort) -> Effort | None:
-    """Return the model's next lower effort, or None. For unknown models, all effort levels are possible."""
-    levels = [level for level in model.efforts or EFFORTS if EFFORTS.index(level) < EFFORTS.index(effort)]
-    return levels[-1] if levels else None
+    return (
+        f"{sent.model.id} does not accept effort {rejected} with {_FORM_WORDS[sent.thinking.form][1]}; {replacement}."
+    )
 
 
 def _strip_request(request: ModelRequest) -> ModelRequest:

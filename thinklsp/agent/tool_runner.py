@@ -1,7 +1,9 @@
-"""The tool runner, which runs the tool calls in a message.
+"""The tool runner, which runs the tool calls in a message and fits their results into the context window.
 
 Consecutive read-only calls run in parallel, up to 8 at a time. All other calls run one after the other. A message can
-have up to 64 calls. If the model rereads an unchanged file, the result only refers to the earlier result.
+have up to 64 calls. If the model rereads an unchanged file, the result only refers to the earlier result. The next
+model call must hold all results of a message. A result that does not fit is cut, and its last line says how to read the
+rest.
 """
 
 from __future__ import annotations
@@ -9,37 +11,85 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from thinklsp.agent.budget import Emit
-from thinklsp.agent.compaction_plan import split_turns
-from thinklsp.agent.result_images import ResultImages
+from thinklsp.agent.budget import Emit, measure_messages
+from thinklsp.agent.compaction import (
+    MAX_RESULTS_BYTES,
+    MIN_RESULTS_BYTES,
+    REPEAT_NOTE,
+    TARGET_SHARE,
+    CompactionAttempt,
+    build_task,
+    cut_results,
+)
+from thinklsp.agent.summary import split_turns
 from thinklsp.core.events import ToolFinished, ToolStarted
+from thinklsp.core.images import (
+    MAX_CONVERSATION_IMAGE_BYTES,
+    MAX_CONVERSATION_IMAGES,
+    MAX_PROMPT_IMAGES,
+    list_images,
+)
 from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
+    ImageBlock,
     ToolResultBlock,
     ToolUseBlock,
     UserBlock,
     UserMessage,
-    find_compaction_origin,
 )
-from thinklsp.core.secrets import mask_keys
-from thinklsp.core.text_safety import escape_invisible
-from thinklsp.core.tool_type import ToolOutput
+from thinklsp.core.text_safety import escape_invisible, mask_keys
+from thinklsp.core.tool_type import TextKeeper, ToolOutput
+from thinklsp.tools.read import ReadFile
 from thinklsp.tools.registry import Mode, select_tools
 from thinklsp.tools.tool import AnyTool, ToolContext, call, describe, find_location
+
+_UNREADABLE = "this model cannot read it"
+_TOO_MANY = f"the results of one message can have {MAX_PROMPT_IMAGES} images"
+_FULL = "the session already has as many images as a request can contain"
+
+
+class ResultImages:
+    """The images that the results of one message may add to the conversation. `accepted` are the model's types."""
+
+    def __init__(self, conversation: Conversation, accepted: Collection[str]) -> None:
+        earlier = list_images(conversation)
+        self._accepted = accepted
+        self._added = 0
+        self._left = MAX_CONVERSATION_IMAGES - len(earlier)
+        self._bytes_left = MAX_CONVERSATION_IMAGE_BYTES - sum(len(image.data) for image in earlier)
+
+    def admit(self, output: ToolOutput) -> ToolOutput:
+        """Return an output without the images that cannot be sent. Its text then says why."""
+        images: list[ImageBlock] = []
+        notes: list[str] = []
+        for image in output.images:
+            reason = self._find_reason(image)
+            if reason is not None:
+                notes.append(f"\n[{image.name} was left out, because {reason}]")
+                continue
+            self._added += 1
+            self._left -= 1
+            self._bytes_left -= len(image.data)
+            images.append(image)
+        return replace(output, text=output.text + "".join(notes), images=tuple(images)) if notes else output
+
+    def _find_reason(self, image: ImageBlock) -> str | None:
+        if image.media_type not in self._accepted:
+            return _UNREADABLE
+        if self._added >= MAX_PROMPT_IMAGES:
+            return _TOO_MANY
+        return None if self._left > 0 and len(image.data) <= self._bytes_left else _FULL
+
 
 MAX_CALLS = 64
 MAX_PARALLEL_CALLS = 8
 MAX_SHOWN_CHARACTERS = 4_000
 _TOO_MANY_CALLS = f"Not run: a message can run at most {MAX_CALLS} calls. Repeat this call in your next message."
-_READ_TOOL = "read_file"
-# A reference to an earlier result saves nothing if the result is shorter than this.
-_MIN_REPEATED_CHARACTERS = 2_000
-_UNCHANGED_NOTE = "Unchanged since your earlier read_file call for these lines in this turn; use that result."
 
 
 async def run_tool_calls(
@@ -131,51 +181,69 @@ def _group_calls(calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...]) -> I
         yield from [indexes] if reads else [[index] for index in indexes]
 
 
-def refer_to_earlier_reads(answer: AssistantMessage, results: UserMessage, conversation: Conversation) -> UserMessage:
-    """Replace repeated `read_file` results with references to the earlier result.
+# Without a compaction of its own, thinklsp fills this share of the context window.
+_FULL_SHARE = 0.95
 
-    `answer` and its `results` are not part of `conversation` yet. References stay within a turn, because a compaction
-    may remove earlier turns.
+
+async def fit_results(attempt: CompactionAttempt, results: UserMessage, keeper: TextKeeper | None) -> UserMessage:
+    """Cut the results so that the next model call can hold them.
+
+    The conversation of `attempt` ends with the answer that made the calls. `keeper` keeps the whole text of a result
+    that is cut. The results get the room of a compaction of the earlier messages if there is little room without it.
     """
-    reads = {call.id for call in answer.tool_uses if call.name == _READ_TOOL}
-    if not reads or not any(_is_long_result(block) for block in results.blocks):
+    answer = attempt.request.conversation[-1]
+    if not isinstance(answer, AssistantMessage):
         return results
-    turns = split_turns(conversation).turns
-    earlier_texts = _collect_read_texts(_drop_compacted((*turns[-1], answer) if turns else ()))
+    now, after_compaction = _measure_room(attempt)
+    fits = measure_messages([results]) <= now or now >= after_compaction // 2
+    return await _limit_results(answer.tool_uses, results, now if fits else after_compaction, keeper)
+
+
+def _measure_room(attempt: CompactionAttempt) -> tuple[int, int]:
+    """Return the maximum size of the results of a message in bytes, without and with a compaction that they cause."""
+    request, meter, limits = attempt.request, attempt.meter, attempt.compute_limits()
+    if attempt.window is None:
+        return MAX_RESULTS_BYTES, MAX_RESULTS_BYTES
+    if not attempt.may_start:
+        window = request.model.context_window or attempt.window
+        limit = min(attempt.window, window - min(request.max_tokens or 0, window // 4))
+        now = _limit_room(meter.convert_to_bytes(round(_FULL_SHARE * limit) - limits.present), least=0)
+        return now, now
+    kept = request.conversation[-1:]
+    if turns := split_turns(request.conversation).turns:
+        kept = (build_task(turns[-1]), *kept)
+    # A compaction starts at the limit, and both sizes are rounded.
+    now = limits.limit - limits.present - 2
+    after = max(now, round(TARGET_SHARE * limits.limit) - limits.fixed - meter.count_tokens(kept))
+    return _limit_room(meter.convert_to_bytes(now), least=0), _limit_room(meter.convert_to_bytes(after))
+
+
+def _limit_room(size: int, *, least: int = MIN_RESULTS_BYTES) -> int:
+    return max(least, min(MAX_RESULTS_BYTES, size))
+
+
+async def _limit_results(
+    calls: Sequence[ToolUseBlock], message: UserMessage, room: int, keeper: TextKeeper | None
+) -> UserMessage:
+    """Cut the results, and keep the whole text of those that the model could only get by a repeated call."""
+    if keeper is None:
+        return cut_results(calls, message, room)
     blocks: list[UserBlock] = []
-    for block in results.blocks:
-        if isinstance(block, ToolResultBlock) and block.tool_use_id in reads and _is_long_result(block):
-            if block.text in earlier_texts:
-                heading = block.text.partition("\n")[0]
-                block = replace(block, text=f"{heading}\n{_UNCHANGED_NOTE}")
-            else:
-                earlier_texts.add(block.text)
-        blocks.append(block)
+    names = iter([call.name for call in calls])
+    for whole, cut in zip(message.blocks, cut_results(calls, message, room).blocks, strict=True):
+        blocks.append(cut)
+        if isinstance(whole, ToolResultBlock) and isinstance(cut, ToolResultBlock):
+            is_reading = next(names) == ReadFile.name
+            if cut is not whole and not is_reading:
+                blocks[-1] = replace(cut, text=await _name_rest(whole.text, cut.text, keeper))
     return UserMessage(tuple(blocks))
 
 
-def _is_long_result(block: UserBlock) -> bool:
-    return isinstance(block, ToolResultBlock) and len(block.text) >= _MIN_REPEATED_CHARACTERS
-
-
-def _drop_compacted(turn: Conversation) -> Conversation:
-    """Return the messages of a turn since the provider's last compaction."""
-    compactions = [index for index, message in enumerate(turn) if find_compaction_origin(message) is not None]
-    return turn[compactions[-1] :] if compactions else turn
-
-
-def _collect_read_texts(turn: Conversation) -> set[str]:
-    """Return the texts of all successful `read_file` results in a turn."""
-    calls = {
-        call.id
-        for message in turn
-        if isinstance(message, AssistantMessage)
-        for call in message.tool_uses
-        if call.name == _READ_TOOL
-    }
-    return {
-        block.text
-        for message in turn
-        for block in message.blocks
-        if isinstance(block, ToolResultBlock) and block.tool_use_id in calls and not block.is_error
-    }
+async def _name_rest(whole: str, cut: str, keeper: TextKeeper) -> str:
+    """Return the cut text with the place of its rest, if the session can keep the whole text."""
+    path = await keeper.keep(whole)
+    if path is None:
+        return cut
+    shown = cut.rpartition("\n")[0]
+    start = shown.count("\n") + 2 if shown and whole.startswith(f"{shown}\n") else 1
+    return f"{cut.removesuffix(REPEAT_NOTE)}read the rest with {ReadFile.name}: path {path}, start_line {start}]"

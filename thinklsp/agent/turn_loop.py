@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller
-from thinklsp.agent.call_rounds import REPEATED_CALLS, CallRounds
-from thinklsp.agent.compaction_plan import CompactionCause
-from thinklsp.agent.compactor import CompactionAttempt, compact_automatically
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import BudgetStopped, Emit, MeteredCaller, TurnConfig
+from thinklsp.agent.compaction import CompactionAttempt, CompactionCause, compact_automatically
 from thinklsp.agent.model_call import CallFinished
 from thinklsp.agent.prompts import NUDGE
-from thinklsp.agent.result_images import ResultImages
-from thinklsp.agent.result_limits import fit_results
-from thinklsp.agent.summary_request import reduce_thinking
-from thinklsp.agent.tool_runner import run_tool_calls
+from thinklsp.agent.summary import reduce_thinking
+from thinklsp.agent.tool_runner import ResultImages, fit_results, run_tool_calls
 from thinklsp.agent.verify import EditVerification, TestRunTracker
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.errors import ContextWindowExceeded
@@ -47,9 +42,9 @@ from thinklsp.core.messages import (
     ThinkingBlock,
     ToolUseBlock,
     UserMessage,
+    collect_sight,
     ensure_unique_call_ids,
 )
-from thinklsp.core.sight import collect_sight
 from thinklsp.core.usage import Usage
 from thinklsp.tools.tool import ToolContext, resolve_tool_names
 
@@ -99,7 +94,6 @@ class TurnLoop:
         self._answer = TurnAnswer()
         self._has_streamed = self._has_nudged = False
         self._steps_left = config.limits.max_steps
-        self._rounds = CallRounds()
 
     async def run(self) -> TurnFinished:
         """Run the turn until it ends.
@@ -121,11 +115,11 @@ class TurnLoop:
         """Call the model. If the context window is almost full, compact the conversation first.
 
         If the provider rejects the conversation as too long, compact it and call the model once more. Returns None if
-        that call is also rejected, or if the model only repeats calls whose results were compacted.
+        that call is also rejected.
         """
         due = self._build_compaction("threshold")
-        if due.is_due() and not await self._compact(due):
-            return None
+        if due.is_due():
+            await self._compact(due)
         await self._emit(StepStarted(number))
         for may_compact in (self._config.compaction.auto and not self._caller.meter.has_given_up, False):
             before, request = self._conversation, self._config.build_request(self._conversation)
@@ -141,8 +135,7 @@ class TurnLoop:
             if may_compact:
                 if self._has_streamed:
                     await self._emit(RetryScheduled(0.0, rejection.text, restart=True))
-                if not await self._compact(self._build_compaction("overflow")):
-                    break
+                await self._compact(self._build_compaction("overflow"))
             if self._conversation is before:
                 await self._emit(rejection)
                 break
@@ -159,20 +152,15 @@ class TurnLoop:
         request = self._config.build_request(self._conversation if conversation is None else conversation)
         return CompactionAttempt(request, self._config.compaction, self._caller, cause, is_turn_running=True)
 
-    async def _compact(self, attempt: CompactionAttempt) -> bool:
-        """Compact the conversation if possible. Return False if the turn must end, because a compaction gains nothing
-        any more."""
-        if self._rounds.is_stuck():
-            await self._emit(Notice("warning", REPEATED_CALLS))
-            return False
+    async def _compact(self, attempt: CompactionAttempt) -> None:
+        """Compact the conversation if possible."""
         compacted = await compact_automatically(attempt, self._emit)
-        if compacted is not None:
-            self._rounds.end_round()
-            self._conversation = compacted.after
-            self._context.overlay.sight = collect_sight(compacted.after)
-            if compacted.thinking_off:
-                self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
-        return True
+        if compacted is None:
+            return
+        self._conversation = compacted.after
+        self._context.overlay.sight = collect_sight(compacted.after)
+        if compacted.thinking_off:
+            self._config = replace(self._config, thinking=reduce_thinking(attempt.request))
 
     async def _commit_step(self, answer: CallFinished) -> TurnFinished | None:
         """Commit the step and run its tool calls. Return the final event if the turn has ended, or None."""
@@ -225,7 +213,6 @@ class TurnLoop:
         config = self._config
         images = ResultImages(self._conversation, config.model.accepted_images)
         results = await run_tool_calls(message.tool_uses, config.tools, config.mode, self._context, self._emit, images)
-        self._rounds.add_calls(message.tool_uses)
         attempt = self._build_compaction("threshold", (*self._conversation, message))
         return await fit_results(attempt, await self._join_prompts(results), self._context.texts)
 

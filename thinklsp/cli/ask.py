@@ -34,16 +34,16 @@ from thinklsp.core.choices import BUDGET_ANSWERS, EFFORT_SETTINGS, BudgetAnswer
 from thinklsp.core.edits import EditSet, count_hunks, format_diff
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.core.events import TurnFinished
-from thinklsp.core.slash_parser import split_skills
+from thinklsp.core.prompt_syntax import split_skills
 from thinklsp.engine import ChatRequest, Choices, Engine, FrontEnd, Reference, Turn
 from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts, build_turn_result, count_unsent_hunks
-from thinklsp.engine.session_access import SessionCommands, SessionScope
+from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.settings.sources import EditorSettings
+from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.overlay import FileOutcome, apply_to_disk
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.roots import open_extra_roots
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 

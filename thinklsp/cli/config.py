@@ -12,8 +12,7 @@ from thinklsp.cli.terminal import format_setting, sanitize_text
 from thinklsp.core.choices import EFFORT_LEVELS
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalogue import find_model, list_models
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
 from thinklsp.settings.model import KEYS, build_settings, build_settings_schema
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.settings.user_file import build_file_schema

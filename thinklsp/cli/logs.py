@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from thinklsp.core.choices import read_log_level
-from thinklsp.core.secrets import hide_secrets
+from thinklsp.core.text_safety import hide_secrets
 from thinklsp.sessions.state_folder import LOG_NAME, is_owned, resolve_state_folder, restrict_access
 
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"

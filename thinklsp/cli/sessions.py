@@ -19,14 +19,14 @@ from thinklsp.cli.ages import parse_age
 from thinklsp.cli.terminal import can_ask, confirm, create_console, find_current_folder, format_size, sanitize_text
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
-from thinklsp.engine.session_access import (
+from thinklsp.engine.session_commands import (
     SessionCommands,
     SessionScope,
     filter_older_than,
+    format_cost,
     format_restored,
 )
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.engine.usage_report import format_cost
 from thinklsp.settings.private_paths import explain_unused_path
 from thinklsp.workspace.paths import compute_workspace_key
 from thinklsp.workspace.uri import format_uri, path_to_uri

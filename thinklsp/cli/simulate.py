@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 
-from thinklsp.offline.loopback import OfflineServer
 from thinklsp.offline.scenario import list_packaged, load_scenario
-from thinklsp.offline.service import OfflineService
+from thinklsp.offline.service import OfflineServer, OfflineService
 
 _MAX_PORT = 65535
 

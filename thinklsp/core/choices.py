@@ -29,16 +29,12 @@ Verify = Literal["auto", "always", "off"]
 CompactionService = Literal["thinklsp", "provider"]
 ThinkingAfterCompaction = Literal["keep", "off"]
 
-_REVIEWS: tuple[Review, ...] = ("never", "auto", "always")
-_VERIFICATIONS: tuple[Verify, ...] = ("off", "auto", "always")
-_THINKING_AFTER: tuple[ThinkingAfterCompaction, ...] = ("keep", "off")
-
 # The values of some settings, from the loosest to the strictest. Editor settings can only be stricter than user
 # settings.
 STRICTNESS: Mapping[str, tuple[str, ...]] = {
-    "edits.review": _REVIEWS,
-    "verify": _VERIFICATIONS,
-    "compaction.thinkingAfter": _THINKING_AFTER,
+    "edits.review": ("never", "auto", "always"),
+    "verify": ("off", "auto", "always"),
+    "compaction.thinkingAfter": ("keep", "off"),
 }
 
 ReasoningEcho = Literal["auto", "reasoning", "reasoning_content", "reasoning_details", "none"]

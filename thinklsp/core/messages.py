@@ -1,4 +1,4 @@
-"""Conversation messages, which consist of blocks.
+"""Conversation messages, which consist of blocks, and the model's knowledge of files that the blocks carry.
 
 A block has provider-independent fields and `raw`, the provider's opaque JSON. Only this provider's encoder and the
 session store may read `raw`. Requests to the same provider contain `raw`. Requests to other providers are built from
@@ -7,13 +7,74 @@ the provider-independent fields and omit blocks that cannot be built.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
-from typing import Any, Literal, NoReturn, assert_never
+from typing import Any, Generic, Literal, NoReturn, TypeVar, assert_never
+from weakref import ref
 
-from thinklsp.core.file_sight import FileSight
-from thinklsp.core.identity_memo import IdentityMemo
+Value = TypeVar("Value")
+
+
+class IdentityMemo(Generic[Value]):
+    """A cache of values that pure functions derive from immutable objects. An object's value is freed with the object.
+
+    Objects are compared by identity, not by equality. A value must not refer to its object, because the object is then
+    never freed.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[ref[Any], Value]] = {}
+
+    def find(self, item: object) -> Value | None:
+        """Return the object's stored value, or None if there is no stored value."""
+        entry = self._entries.get(id(item))
+        return None if entry is None else entry[1]
+
+    def store(self, item: object, value: Value) -> Value:
+        """Store a value for the object, replacing any earlier value, and return the value."""
+        # The entry of a freed object is deleted, because a new object may get the same `id()`.
+        self._entries[id(item)] = ref(item, partial(self._entries.pop, id(item))), value
+        return value
+
+
+_DIGEST_CHARACTERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class FileSight:
+    """The knowledge of a file that a block gives the model. `digest` is None for a missing file.
+
+    `key` identifies the file. `is_whole` is true if the model knows the whole text, and `is_own` if the model wrote it.
+    """
+
+    key: str
+    digest: str | None
+    is_whole: bool = False
+    is_own: bool = False
+
+    def join(self, other: FileSight) -> FileSight:
+        """Return the knowledge from two blocks about the same text."""
+        return FileSight(self.key, self.digest, self.is_whole or other.is_whole, self.is_own or other.is_own)
+
+
+def describe_text(key: str, text: str | None, *, is_whole: bool = False, is_own: bool = False) -> FileSight:
+    """Return the knowledge of a file with this text, or of a missing file if the text is None."""
+    return FileSight(key, compute_digest(text), is_whole, is_own)
+
+
+def compute_digest(text: str | None) -> str | None:
+    """Return the digest of a text, or None for a missing file.
+
+    Line endings and a byte order mark do not count, because they are not shown and `write_file` keeps them.
+    """
+    if text is None:
+        return None
+    plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+
 
 StopReason = Literal[
     "end_turn",
@@ -300,27 +361,23 @@ class ToolSpec:
 
 
 def strip_opaque_state(message: AssistantMessage) -> AssistantMessage:
-    """Return the message without thinking and without opaque state. The result may contain no blocks."""
-    return replace(
-        message, blocks=tuple(bare for block in message.blocks if (bare := strip_opaque_block(block)) is not None)
-    )
-
-
-def strip_opaque_block(block: ContentBlock) -> ContentBlock | None:
-    """Return the block without opaque state, or None if nothing remains.
+    """Return the message without thinking and without opaque state. The result may contain no blocks.
 
     The raw JSON of text and calls is removed, because it may contain signatures or references to earlier thinking.
     Calls executed by the provider are kept, because a call and its result belong together.
     """
-    match block:
-        case TextBlock() | ToolUseBlock():
-            return replace(block, raw=None)
-        case ServerToolBlock():
-            return block
-        case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)
+    kept: list[ContentBlock] = []
+    for block in message.blocks:
+        match block:
+            case TextBlock() | ToolUseBlock():
+                kept.append(replace(block, raw=None))
+            case ServerToolBlock():
+                kept.append(block)
+            case ThinkingBlock() | RedactedThinkingBlock() | OpaqueBlock():
+                pass
+            case _:
+                assert_never(block)
+    return replace(message, blocks=tuple(kept))
 
 
 def ensure_unique_call_ids(message: AssistantMessage, conversation: Conversation) -> AssistantMessage:
@@ -347,3 +404,61 @@ def assign_free_id(call: ToolUseBlock, taken: Collection[str]) -> ToolUseBlock:
     while f"{stem}-{number}" in taken:
         number += 1
     return replace(call, id=f"{stem}-{number}")
+
+
+_MAX_FILES = 1_000
+
+
+class Sight:
+    """The model's present knowledge of each file, oldest first. It covers the latest 1,000 files."""
+
+    def __init__(self, sights: Iterable[FileSight] = ()) -> None:
+        self._files: dict[str, FileSight] = {}
+        self.learn(sights)
+
+    @property
+    def files(self) -> tuple[FileSight, ...]:
+        return tuple(self._files.values())
+
+    def learn(self, sights: Iterable[FileSight]) -> None:
+        """Add knowledge of files. If the model knows a whole text, a part of the same text does not change that."""
+        for sight in sights:
+            known = self._files.pop(sight.key, None)
+            is_same = known is not None and known.digest == sight.digest
+            self._files[sight.key] = known.join(sight) if known is not None and is_same else sight
+        while len(self._files) > _MAX_FILES:
+            del self._files[next(iter(self._files))]
+
+    def find(self, key: str) -> FileSight | None:
+        return self._files.get(key)
+
+    def knows_whole(self, key: str, text: str) -> bool:
+        """Return True if the model knows exactly this text of a file."""
+        known = self._files.get(key)
+        return known is not None and known.is_whole and known.digest == compute_digest(text)
+
+
+def collect_sight(conversation: Conversation) -> Sight:
+    """Return the knowledge of a model that has read a conversation."""
+    return Sight(_list_sights(conversation))
+
+
+def collect_held_sight(conversation: Conversation, end: int) -> Sight:
+    """Return the model's knowledge from the messages before `end`.
+
+    Results after the last answer do not count, because no model call has held them. The texts in the model's own calls
+    do count.
+    """
+    answered = count_held_messages(conversation)
+    own = (sight for sight in _list_sights(conversation[answered:end]) if sight.is_own)
+    return Sight((*_list_sights(conversation[: min(end, answered)]), *own))
+
+
+def count_held_messages(conversation: Conversation) -> int:
+    """Return the number of messages before the last answer. Only these messages were certainly sent to the model."""
+    return next((at for at in reversed(range(len(conversation))) if conversation[at].role == "assistant"), 0)
+
+
+def _list_sights(messages: Conversation) -> Iterator[FileSight]:
+    for message in messages:
+        yield from message.sight if isinstance(message, UserMessage) else ()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from thinklsp.core.events import CallLocation, PlanEntry
-from thinklsp.core.file_sight import FileSight
-from thinklsp.core.messages import ImageBlock, ToolSpec
+from thinklsp.core.messages import FileSight, ImageBlock, ToolSpec
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """Asks the user a question with options; None if the user dismissed the question or did not answer in time."""

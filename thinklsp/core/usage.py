@@ -25,11 +25,13 @@ class Usage:
     cost_usd: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*map(_add_figures, _read_figures(self), _read_figures(other)))
+        pairs = zip(_read_figures(self), _read_figures(other), strict=True)
+        return Usage(*(b if a is None else a if b is None else a + b for a, b in pairs))
 
     def subtract(self, part: Usage) -> Usage:
         """Return the usage without `part`, which must be included in this usage."""
-        return Usage(*map(_subtract_figures, _read_figures(self), _read_figures(part)))
+        pairs = zip(_read_figures(self), _read_figures(part), strict=True)
+        return Usage(*(None if total is None else total - (less or 0) for total, less in pairs))
 
 
 _read_figures = attrgetter(*Usage.__slots__)
@@ -43,21 +45,8 @@ def discard_implausible(usage: Usage) -> Usage:
     """
     if not usage.input_tokens and not usage.output_tokens:
         return Usage()
-    return Usage(*map(_check_figure, _read_figures(usage)))
-
-
-def _check_figure(figure: float | None) -> Any:
-    return figure if figure is not None and 0 <= figure <= _MAX_FIGURE else None
-
-
-def _add_figures(a: float | None, b: float | None) -> Any:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
-
-
-def _subtract_figures(total: float | None, part: float | None) -> Any:
-    return None if total is None else total - (part or 0)
+    figures = _read_figures(usage)
+    return Usage(*(figure if figure is not None and 0 <= figure <= _MAX_FIGURE else None for figure in figures))
 
 
 def serialize_usage(usage: Usage) -> dict[str, Any]:

@@ -5,10 +5,9 @@ front ends import it only when the first turn starts.
 """
 
 from thinklsp.engine.engine import Engine
-from thinklsp.engine.turn import Turn
+from thinklsp.engine.turn import FrontEnd, Turn
 from thinklsp.engine.turn_config import Choices
 from thinklsp.engine.turn_request import ActionRequest, ChatRequest, CompactRequest, Reference, TurnRequest
-from thinklsp.engine.turn_setup import FrontEnd
 
 __all__ = [
     "ActionRequest",

@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from thinklsp.agent.budget import DaySpending, UsageLedger
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.loop_config import TurnConfig
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.core.errors import SettingsError, ThinkLspError, TurnRefused
+from thinklsp.agent.budget import ContextMeter, DaySpending, TurnConfig, UsageLedger
+from thinklsp.core.errors import SettingsError, TurnRefused
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
     PROVIDERS,
     ProviderConnections,
@@ -28,38 +25,32 @@ from thinklsp.engine.connections import (
 )
 from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.mcp_servers import McpServers
-from thinklsp.engine.prompt_images import check_images, read_images
 from thinklsp.engine.session_claims import SessionClaims
-from thinklsp.engine.team_budgets import TeamBudgets
-from thinklsp.engine.turn import Turn
+from thinklsp.engine.session_stores import TeamBudgets
+from thinklsp.engine.turn import Turn, TurnSetup
 from thinklsp.engine.turn_config import (
     Choices,
-    LastSentSettings,
-    SentSettings,
     build_thinking_plan,
     build_turn_config,
-    describe_cache_loss,
     list_overrides,
     list_unsupported_settings,
 )
-from thinklsp.engine.turn_request import TurnRequest, read_excerpts
-from thinklsp.engine.turn_setup import TurnSetup
+from thinklsp.engine.turn_request import TurnRequest, check_images, read_excerpts, read_images
 from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sandbox_runner
 from thinklsp.engine.user_config import UserConfig, locate_permissions
 from thinklsp.http.transport import Transport
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalogue import Catalogue
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import Catalogue, ModelInfo
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import Access, list_keyed_providers
-from thinklsp.settings.budgets_section import load_budgets_section
-from thinklsp.settings.error_messages import describe_limit
-from thinklsp.settings.model import Provider, Settings
+from thinklsp.settings.admin_file import load_budgets_section
+from thinklsp.settings.model import Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
-from thinklsp.tools.command_runs import Approval, CommandRunner
+from thinklsp.tools.command import Approval
+from thinklsp.tools.shadow_runner import ShadowRunner
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 
@@ -88,7 +79,6 @@ class Engine:
         self._budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
         self.claims = SessionClaims(self.store)
         self._meters: dict[str, ContextMeter] = {}
-        self._last_sent = LastSentSettings()
         self._runner_factory = runner_factory
         self._session_approvals: dict[str, set[Approval]] = {}
         self.models = ServerModels(self.config)
@@ -174,16 +164,12 @@ class Engine:
             verifies_edits=request.should_verify,
         )
         session = known or await self.open_session(None, request.workspace)
-        usual = self._resolve_turn_settings(
-            replace(request, effort=None, model=None, thinking=None), editor, choices, known
-        )
-        cache_notices = await self._check_cache_loss(request, usual, session, (model, plan.thinking))
         granted = self._session_approvals.setdefault(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, plan.thinking)
         setup = TurnSetup(
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*config_notices, *plan.notices, *list_unsupported_settings(settings, model), *cache_notices),
+            notices=(*config_notices, *plan.notices, *list_unsupported_settings(settings, model)),
             excerpts=excerpts,
             images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
@@ -208,7 +194,7 @@ class Engine:
             EditOverlay(request.view),
         )
 
-    async def _create_runner(self) -> CommandRunner | None:
+    async def _create_runner(self) -> ShadowRunner | None:
         """Create the command runner for a turn, or return None if commands are disabled or there is no sandbox."""
         commands = self.user.file.commands
         return await self._runner_factory(commands, self.user.environment) if commands.enabled else None
@@ -271,27 +257,6 @@ class Engine:
     async def resolve_access(self, provider: Provider) -> Access | None:
         """Return the provider's current host and key, or None for the simulator. Raises SettingsError."""
         return await self.connections.resolve_access(provider, self.user)
-
-    def plan_sent_settings(self, settings: Settings) -> SentSettings:
-        """Return the model and the thinking parameters for a turn with the given settings. Raises ThinkLspError."""
-        _, model = self.resolve_target(settings)
-        return model, build_thinking_plan(settings, model).thinking
-
-    async def _check_cache_loss(
-        self, request: TurnRequest, usual: Settings, session: Session, now: SentSettings
-    ) -> tuple[str, ...]:
-        """Return a notice if the command's arguments invalidate the session's prompt cache.
-
-        `usual` contains the settings without the arguments for effort, thinking and model.
-        """
-        previous = self._last_sent.swap(session.id, now)
-        if not request.chosen:
-            return ()
-        try:
-            notice = await describe_cache_loss(self.store, session.id, previous or self.plan_sent_settings(usual), now)
-        except ThinkLspError:
-            return ()
-        return () if notice is None else (notice,)
 
     def _resolve_turn_settings(
         self, request: TurnRequest, editor: EditorSettings, choices: Choices, session: Session | None

@@ -1,33 +1,312 @@
 """The instruction files and skills of a turn. Turns use those of a folder only if the user trusts them.
 
-The user's own skills are always trusted.
+The user's own skills are always trusted. `permissions.toml` stores each trusted folder with a digest of its files, so
+changed files must be trusted again. Each process asks only once about each untrusted version.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
+from typing import Any, Literal
 
-from thinklsp.agent.instruction_files import (
+from thinklsp.agent.prompts import (
     INSTRUCTION_FILE_NAMES,
     InstructionFile,
+    build_skill_list,
     compute_digest,
+    find_sent_list,
+    format_chosen_skill,
     list_enclosing_folders,
     remove_redundant,
 )
-from thinklsp.core.errors import PathRefused
+from thinklsp.core.choices import NOT_NOW
+from thinklsp.core.errors import PathRefused, SettingsError, TurnRefused
+from thinklsp.core.messages import Conversation
 from thinklsp.core.text_safety import format_path
 from thinklsp.core.tool_type import Ask
-from thinklsp.engine.skills import FoundSkills, find_folder_skills, find_own_skills, merge_skills
-from thinklsp.engine.trust import ShowDocument, TrustedText, TrustQuestions, TrustSubject
-from thinklsp.settings.permissions import PermissionsFile
-from thinklsp.tools.skill_files import SKILL_FILE_NAME, Skill
+from thinklsp.settings.permissions import PermissionsFile, RememberedPermissions
+from thinklsp.settings.private_paths import has_own_skills, locate_own_skills, shorten_home
+from thinklsp.tools.skill_files import (
+    MAX_SKILLS,
+    SKILL_FILE_NAME,
+    Skill,
+    SkillFault,
+    is_skill_name,
+    load_skill,
+)
 from thinklsp.workspace.paths import Root
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import FolderView, Place, WorkspaceView
+
+FOLLOW = "Follow them"
+_MAX_LISTED_FILES = 6
+_MAX_NAME_CHARACTERS = 80
+_KINDS = ("instructions", "skills")
+
+ShowDocument = Callable[[str], Awaitable[bool]]
+"""Shows the document with the given URI in the editor. Returns False if the editor did not show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedText:
+    """A file that the question about trust names. `path` is its display path."""
+
+    path: str
+    uri: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrustSubject:
+    """A folder whose files a model follows only if the user trusts them.
+
+    `real_path` is the folder's path on disk. `workspace_folder` is the name of the enclosing workspace folder. `digest`
+    covers the content that the model can get.
+    """
+
+    kind: Literal["instructions", "skills"]
+    workspace_folder: str
+    real_path: str
+    digest: str
+    texts: tuple[TrustedText, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.real_path, self.digest
+
+
+class TrustQuestions:
+    """The questions about trust, with the answers that are not in `permissions.toml`."""
+
+    def __init__(self, permissions: PermissionsFile) -> None:
+        self._permissions = permissions
+        self._answers: dict[tuple[str, str], bool] = {}
+
+    async def select_trusted(
+        self, subjects: Sequence[TrustSubject], ask: Ask, show_document: ShowDocument | None
+    ) -> tuple[frozenset[tuple[str, str]], list[str]]:
+        """Return the keys of the trusted subjects of one workspace folder, and notices for the user.
+
+        If there are new subjects, ask the user a single question about all of them. Turns must not call this method at
+        the same time, because they would ask the same question twice.
+        """
+        try:
+            remembered = await asyncio.to_thread(self._permissions.read)
+        except SettingsError as error:
+            return frozenset(), [f"{error} Until then, {_join_kinds(subjects)} are ignored."]
+        trusted = {(folder.folder, folder.digest) for folder in remembered.trusted}
+        notices: list[str] = []
+        if new := [each for each in subjects if each.key not in trusted and each.key not in self._answers]:
+            answer = await _ask_or_show(_format_question(new, remembered), new, ask, show_document)
+            if answer == FOLLOW:
+                trusted |= {each.key for each in new}
+                notices += await asyncio.to_thread(self._remember, new)
+            else:
+                self._answers |= dict.fromkeys((each.key for each in new), False)
+            if answer is None:
+                notices.append(f"Ignored {_format_names(new)}: you did not answer the question about trust.")
+        return frozenset(each.key for each in subjects if each.key in trusted or self._answers.get(each.key)), notices
+
+    def _remember(self, subjects: Sequence[TrustSubject]) -> list[str]:
+        try:
+            for subject in subjects:
+                self._permissions.add_trusted_folder(*subject.key)
+        except SettingsError as error:
+            self._answers |= dict.fromkeys((each.key for each in subjects), True)
+            return [f"{error} The {_join_kinds(subjects)} are trusted until this server exits."]
+        return []
+
+
+async def _ask_or_show(
+    question: str, subjects: Sequence[TrustSubject], ask: Ask, show_document: ShowDocument | None
+) -> str | None:
+    """Ask the question. If the user wants to see the files first, show them and ask again."""
+    if show_document is not None:
+        texts = [text for subject in subjects for text in subject.texts][:_MAX_LISTED_FILES]
+        show = f"Show {_format_name(texts[0])}" if len(texts) == 1 else "Show them"
+        answer = await ask(question, (FOLLOW, show, NOT_NOW))
+        if answer != show:
+            return answer
+        for text in texts:
+            await show_document(text.uri)
+    return await ask(question, (FOLLOW, NOT_NOW))
+
+
+def _format_question(subjects: Sequence[TrustSubject], remembered: RememberedPermissions) -> str:
+    trusted_paths = {each.folder for each in remembered.trusted}
+    changed_text = (
+        ", changed since you trusted them" if any(each.real_path in trusted_paths for each in subjects) else ""
+    )
+    name = format_path(subjects[0].workspace_folder[:_MAX_NAME_CHARACTERS])
+    files = [f"{_format_name(text)} ({_format_size(text.size)})" for subject in subjects for text in subject.texts]
+    kinds = _join_kinds(subjects)
+    return (
+        f"The folder {name} contains {kinds} for assistants{changed_text}: {_join_names(files)}. Follow these {kinds}?"
+    )
+
+
+def _join_kinds(subjects: Sequence[TrustSubject]) -> str:
+    """Return the kinds of the subjects in words, such as `instructions and skills`."""
+    return " and ".join(kind for kind in _KINDS if any(each.kind == kind for each in subjects))
+
+
+def _format_names(subjects: Sequence[TrustSubject]) -> str:
+    return _join_names([_format_name(text) for subject in subjects for text in subject.texts])
+
+
+def _join_names(names: Sequence[str]) -> str:
+    suffix = f" and {len(names) - _MAX_LISTED_FILES} more" if len(names) > _MAX_LISTED_FILES else ""
+    return ", ".join(names[:_MAX_LISTED_FILES]) + suffix
+
+
+def _format_name(text: TrustedText) -> str:
+    return format_path(text.path if len(text.path) <= _MAX_NAME_CHARACTERS else f"…{text.path[-_MAX_NAME_CHARACTERS:]}")
+
+
+def _format_size(size: int) -> str:
+    return f"{size} byte{'s' * (size != 1)}" if size < 1000 else f"{size / 1000:.1f} KB"
+
+
+SKILL_FOLDERS = ((".agents", "skills"), (".claude", "skills"))
+"""The folders with skills in a workspace folder, in order of precedence."""
+
+_MAX_FAULTS = 8
+_LINK_FAULT = "It is a symbolic link, and links are not followed."
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSkills:
+    """The usable skills of a folder, and a sentence about each skill that cannot be used."""
+
+    skills: tuple[Skill, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def find_folder_skills(root: Root, label_prefix: Sequence[str] = ()) -> FoundSkills:
+    """Find the skills of a workspace folder. The user must trust them before a model gets them."""
+    return _search_folders(root, [(parts, "/".join((*label_prefix, *parts))) for parts in SKILL_FOLDERS])
+
+
+def find_own_skills(config_path: str) -> FoundSkills:
+    """Find the user's own skills, in the folder `skills` beside the user's config.toml."""
+    if not has_own_skills(config_path):
+        return FoundSkills()
+    path = locate_own_skills(config_path)
+    try:
+        # The root stays open as long as a skill refers to it.
+        return _search_folders(Root(path, read_only=True), [((), shorten_home(path))])
+    except PathRefused as refused:
+        return FoundSkills((), (str(refused),))
+
+
+def _search_folders(root: Root, folders: Iterable[tuple[tuple[str, ...], str]]) -> FoundSkills:
+    """Find the skills in folders, which are given by their path and their display path."""
+    skills: list[Skill] = []
+    faults: list[str] = []
+    links: list[tuple[str, str]] = []
+    for parts, label in folders:
+        try:
+            listing = root.list(RelPath.build(parts, label))
+        except PathRefused as refused:
+            # A link to a folder is often a second name of the folder before it.
+            faults += [] if skills else [f"The skills are ignored: {refused}"]
+            continue
+        if listing is None:
+            continue
+        links += ((name, f"{label}/{name}") for name in listing.links if is_skill_name(name))
+        names = [name for name in listing.directories if not name.startswith(".")]
+        loaded = [_load(root, (*parts, name), f"{label}/{name}") for name in names[:MAX_SKILLS]]
+        skills += (skill for skill in loaded if isinstance(skill, Skill))
+        faults += (fault for fault in loaded if isinstance(fault, str))
+        if (more := len(names) - MAX_SKILLS) > 0:
+            faults.append(f"{format_path(label)} contains more than {MAX_SKILLS} skills: {more} are left out.")
+    merged = merge_skills([skills])
+    known = {skill.name for skill in skills}
+    faults += (*merged.faults, *(_ignore(label, _LINK_FAULT) for name, label in links if name not in known))
+    more = len(faults) - _MAX_FAULTS
+    return FoundSkills(
+        merged.skills, (*faults[:_MAX_FAULTS], *([f"{more} more skills cannot be used."] if more > 0 else ()))
+    )
+
+
+def _load(root: Root, parts: tuple[str, ...], label: str) -> Skill | str:
+    """Return the skill of a folder, or a sentence if it cannot be used."""
+    try:
+        skill = load_skill(root, parts, label)
+    except SkillFault as fault:
+        return _ignore(f"{label}/{SKILL_FILE_NAME}", str(fault))
+    except PathRefused as refused:
+        return _ignore(label, str(refused))
+    return _ignore(label, f"It contains no {SKILL_FILE_NAME}.") if skill is None else skill
+
+
+def find_all_skills(view: WorkspaceView, config_path: str) -> FoundSkills:
+    """Find the skills that the user can choose, without asking for trust: the user's own and those of the folders."""
+    found = [find_own_skills(config_path)]
+    found += (find_folder_skills(folder.root, view.find_label_prefix(folder.root)) for folder in view.folders)
+    merged = merge_skills(each.skills for each in found)
+    faults = dict.fromkeys(fault for each in (*found, merged) for fault in each.faults)
+    return FoundSkills(merged.skills, tuple(faults))
+
+
+def describe_skills(found: FoundSkills, config_path: str) -> dict[str, Any]:
+    """Return the skills as a JSON object, for `thinklsp.skills` and the doctor report."""
+    skills = [
+        {"name": skill.name, "description": " ".join(skill.description.split()), "path": skill.label}
+        for skill in found.skills
+    ]
+    return {"folder": locate_own_skills(config_path), "skills": skills, "problems": list(found.faults)}
+
+
+def merge_skills(groups: Iterable[Iterable[Skill]]) -> FoundSkills:
+    """Merge groups of skills, the most important first, sorted by name. At most 64 skills are used."""
+    by_name: dict[str, Skill] = {}
+    faults: list[str] = []
+    left_out = 0
+    for skill in (skill for group in groups for skill in group):
+        first = by_name.setdefault(skill.name, skill) if skill.name in by_name or len(by_name) < MAX_SKILLS else None
+        if first is None:
+            left_out += 1
+        elif first.digest != skill.digest:
+            faults.append(_ignore(skill.label, f"{format_path(first.label)} has the same name."))
+    if left_out:
+        faults.append(f"Only {MAX_SKILLS} skills are used, and {left_out} are left out.")
+    return FoundSkills(tuple(by_name[name] for name in sorted(by_name)), tuple(faults))
+
+
+def _ignore(label: str, reason: str) -> str:
+    return f"Ignored the skill {format_path(label)}: {reason}"
+
+
+def build_skill_texts(
+    names: Sequence[str], skills: Sequence[Skill] | None, untrusted: Iterable[str], conversation: Conversation
+) -> list[str]:
+    """Return the skills that the user chose for a prompt, and the list of skills if the model does not have it yet.
+
+    `skills` is None if the turn leaves the list as it is. Raises TurnRefused if a chosen skill cannot be used.
+    """
+    chosen = [format_chosen_skill(skill) for skill in _choose_skills(names, skills or (), frozenset(untrusted))]
+    return chosen if skills is None else [*chosen, build_skill_list(skills, find_sent_list(conversation))]
+
+
+def _choose_skills(names: Sequence[str], skills: Sequence[Skill], untrusted: frozenset[str]) -> list[Skill]:
+    by_name = {skill.name: skill for skill in skills}
+    for name in names:
+        if name not in by_name and name in untrusted:
+            raise TurnRefused(
+                f"The skill `{name}` was not used, because you do not trust the skills of its folder. To be asked "
+                "again, restart the server and send the prompt again."
+            )
+        if name not in by_name:
+            available = f"The skills are: {', '.join(by_name)}." if by_name else "There are no skills."
+            raise TurnRefused(f"There is no skill `{name}`. {available} `thinklsp doctor` lists faulty skills.")
+    return [by_name[name] for name in dict.fromkeys(names)]
+
 
 _Start = tuple[FolderView, tuple[str, ...]]
 """A workspace folder, and the path components of a folder below it that the request refers to."""

@@ -1,13 +1,19 @@
-"""The merge of a turn's edit set with the current files. Files that cannot be merged are rejected with a reason."""
+"""The merge of a turn's edit set with the current files, and the plan for undoing a turn.
+
+Files that cannot be merged are rejected with a reason. An undo starts from the text that the turn wrote, according to
+the edit ledger. It is then merged with the user's changes like any other edit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from thinklsp.core.edits import FileEdit, is_blank
-from thinklsp.engine.results import FileStatus, count_unsent_hunks
+from thinklsp.engine.results import FileStatus, HunkCounts, count_unsent_hunks
+from thinklsp.sessions.ledger import LedgerEntry, PlannedWrite, WrittenTurn
 from thinklsp.workspace.merge import Conflict, MergedText, is_equal_ignoring_format, merge_onto
+from thinklsp.workspace.uri import normalize_uri
 
 _BOM = "\ufeff"
 
@@ -59,11 +65,18 @@ def build_sent_edit(item: MergedFile) -> FileEdit:
 class MergePlan:
     """A merge plan.
 
-    The mergeable files are sent as one workspace edit. Each rejected file has a status and a reason.
+    The mergeable files are sent as one workspace edit. Each rejected file has a status and a reason. `current` contains
+    all files by URI, as they were.
     """
 
     mergeable: tuple[MergedFile, ...]
     rejected: tuple[FileStatus, ...]
+    current: Mapping[str, FileState] = field(default_factory=dict)
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """The URIs of the mergeable files."""
+        return tuple(item.file.uri for item in self.mergeable)
 
 
 def plan_merge(
@@ -91,7 +104,7 @@ def plan_merge(
             ready.append(result)
         else:
             left_out.append(replace(result, hunks=count_unsent_hunks(file, is_applied=result.status == "applied")))
-    return MergePlan(tuple(ready), tuple(left_out))
+    return MergePlan(tuple(ready), tuple(left_out), current)
 
 
 def _merge_file(
@@ -162,3 +175,79 @@ def _is_applied(file: FileEdit, current: FileState, target: FileState | None) ->
 def _find_missing_operation(file: FileEdit, operations: frozenset[str]) -> str | None:
     needs = {"create": file.is_creation, "delete": file.is_deletion, "rename": file.new_uri is not None}
     return next((name for name, is_needed in needs.items() if is_needed and name not in operations), None)
+
+
+_OVERLAP = "the turn changed this file more than once, and your changes in between overlap"
+_DAMAGED = "a text of this edit is damaged in the session store, or cannot be decrypted"
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """The plan for undoing a turn. `files` are the edits to send, and `rejected` are the conflicting files.
+
+    `ledger_uris` maps the URI of each file edit to the URIs of the ledger entries that the edit reverts.
+    """
+
+    turn: WrittenTurn
+    title: str
+    files: tuple[FileEdit, ...]
+    rejected: tuple[FileStatus, ...]
+    ledger_uris: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _NetChange:
+    """A turn's total change to a file, from `before` at `old_uri` to `after` at `uri`."""
+
+    old_uri: str
+    uri: str
+    path: str
+    before: str | None
+    after: str | None
+    ledger_uris: tuple[str, ...]
+    problem: str = ""
+
+
+def plan_undo(turn: WrittenTurn, title: str, find_key: Callable[[str], str] = normalize_uri) -> UndoPlan:
+    """Return the plan. `find_key` returns a key that is the same for all URIs of a file."""
+    nets = tuple(_combine_entries((entry for edit in turn.edits for entry in edit.entries), find_key))
+    files = {net: _revert_change(net) for net in nets if not net.problem}
+    left_out = tuple(FileStatus(net.uri, "conflict", net.problem, HunkCounts(0, 1)) for net in nets if net.problem)
+    places = {file.uri: net.ledger_uris for net, file in files.items()}
+    return UndoPlan(turn, title, tuple(files.values()), left_out, places)
+
+
+def _combine_entries(entries: Iterable[LedgerEntry], find_key: Callable[[str], str]) -> Iterable[_NetChange]:
+    changes: dict[str, _NetChange] = {}
+    for entry in entries:
+        write = entry.write
+        uri = write.new_uri or write.uri
+        earlier = changes.pop(find_key(write.uri), None)
+        if earlier is None:
+            net = _NetChange(write.uri, uri, write.path, write.before, write.after, (write.uri,))
+        else:
+            net = _join_changes(earlier, write, uri)
+        if entry.is_damaged:
+            net = replace(net, problem=_DAMAGED)
+        changes[find_key(uri)] = net
+    return changes.values()
+
+
+def _join_changes(earlier: _NetChange, write: PlannedWrite, uri: str) -> _NetChange:
+    """Combine two edits of a file in the same turn, without the user's own changes between them."""
+    net = replace(earlier, uri=uri, after=write.after, ledger_uris=(*earlier.ledger_uris, write.uri))
+    if write.before == earlier.after:
+        return net
+    if earlier.before is None or earlier.after is None or write.before is None:
+        return replace(net, problem=_OVERLAP)
+    merged = merge_onto(write.before, earlier.after, earlier.before)
+    return replace(net, before=merged.text) if isinstance(merged, MergedText) else replace(net, problem=_OVERLAP)
+
+
+def _revert_change(net: _NetChange) -> FileEdit:
+    is_renamed = normalize_uri(net.uri) != normalize_uri(net.old_uri)
+    if is_renamed and net.before is not None and net.after is not None:
+        return FileEdit(net.uri, net.path, net.after, net.before, new_uri=net.old_uri, new_path=net.path)
+    if net.after is None:
+        return FileEdit(net.old_uri, net.path, None, net.before)
+    return FileEdit(net.uri, net.path, net.after, net.before)

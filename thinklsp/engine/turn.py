@@ -1,59 +1,197 @@
-"""A turn, which the engine starts and a front end runs."""
+"""A turn, which the engine starts and a front end runs.
+
+The turn stores each step, reports its model calls and tool calls to the observer of the process, and stops if another
+process has taken over its session.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
-from thinklsp.agent.budget import Emit, MeteredCaller, UsageLedger
-from thinklsp.agent.compactor import compact_now
-from thinklsp.agent.context_meter import ContextMeter
-from thinklsp.agent.instruction_files import build_instructions, find_sent_digests
-from thinklsp.agent.loop_config import TurnConfig
+from thinklsp.agent.budget import AskBudget, ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
+from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import ModelCaller
-from thinklsp.agent.prompts import Excerpt
-from thinklsp.agent.skill_prompts import find_sent_list
+from thinklsp.agent.prompts import Excerpt, build_instructions, find_sent_digests, find_sent_list
 from thinklsp.agent.turn_loop import TurnLoop
+from thinklsp.core.choices import Review, ThinkingDisplay
 from thinklsp.core.edits import FileEdit
-from thinklsp.core.errors import SessionError, ThinkLspError
+from thinklsp.core.errors import (
+    SessionError,
+    ThinkLspError,
+)
 from thinklsp.core.events import (
     ContextCompacted,
+    Fallback,
     Notice,
     ReminderAdded,
     RetryScheduled,
     StepCommitted,
     TextStreamed,
+    ToolFinished,
+    ToolStarted,
     TurnAnswer,
     TurnEvent,
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.file_sight import FileSight
-from thinklsp.core.messages import ImageBlock, TextBlock, UserPrompt
-from thinklsp.core.observer import TurnLabels
-from thinklsp.core.sight import collect_sight
+from thinklsp.core.messages import FileSight, ImageBlock, TextBlock, UserPrompt, collect_sight
+from thinklsp.core.server_context import (
+    OTHER,
+    Observer,
+    ToolObserver,
+    TurnLabels,
+    TurnObserver,
+)
+from thinklsp.core.tool_type import Ask, AskText
 from thinklsp.core.usage import Usage
 from thinklsp.engine.changed_files import describe_changed_files
-from thinklsp.engine.instructions import TurnInstructions
-from thinklsp.engine.lease_guard import LeaseGuard
-from thinklsp.engine.observation import ObservedTurn
-from thinklsp.engine.prompt_images import check_images
-from thinklsp.engine.skills import build_skill_texts
-from thinklsp.engine.turn_request import ChatRequest, CompactRequest, TurnRequest, build_user_text, read_changes
-from thinklsp.engine.turn_setup import FrontEnd, ShowEvent, TurnSetup
-from thinklsp.sessions.kept_texts import SessionTexts
-from thinklsp.sessions.session import Session
+from thinklsp.engine.instructions import ProjectInstructions, ShowDocument, TurnInstructions, build_skill_texts
+from thinklsp.engine.session_claims import QueuedPrompt
+from thinklsp.engine.turn_request import (
+    ChatRequest,
+    CompactRequest,
+    TurnRequest,
+    build_user_text,
+    check_images,
+    read_changes,
+)
+from thinklsp.engine.user_commands import UserCommands
+from thinklsp.providers.catalogue import ModelInfo
+from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.unanswered import PromptOutcome
-from thinklsp.tools.tool import ToolContext
+from thinklsp.sessions.store_folder import SessionTexts
+from thinklsp.tools.registry import READ_SKILL, TOOLS
+from thinklsp.tools.tool import AnyTool, Editor, NoEditor, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
+
+_LOST = "The turn was stopped, because another thinklsp has taken over its session. Open the session again."
+
+
+@asynccontextmanager
+async def guard_lease(store: SessionStore, session_id: str) -> AsyncIterator[None]:
+    """Cancel the context if another process takes over the session. It then raises SessionError."""
+    lease = asyncio.timeout(None)
+    try:
+        async with lease:
+            store.lease_watchers[session_id] = lambda: None if lease.expired() else lease.reschedule(0)
+            yield
+    except (TimeoutError, SessionError):
+        if lease.expired():
+            raise SessionError(_LOST) from None
+        raise
+    finally:
+        del store.lease_watchers[session_id]
+
+
+ShowEvent = Callable[[TurnEvent], None]
+PrepareTools = Callable[[TurnInstructions, Ask], Awaitable[tuple[tuple[AnyTool, ...], tuple[str, ...]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """The callbacks of the front end that runs a turn. The store saves an event's data before `show` receives the
+    event. `unapplied_edits` is text that informs the model about edits of this session that were not applied.
+    `show_document` is None if the front end cannot show documents, and `ask_text` if it cannot ask for a text."""
+
+    show: ShowEvent
+    ask: Ask
+    ask_budget: AskBudget
+    editor: Editor = field(default_factory=NoEditor)
+    unapplied_edits: str = ""
+    show_document: ShowDocument | None = None
+    ask_text: AskText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSetup:
+    """The parts of a turn that the engine prepares.
+
+    `choose_model` queries the server for a missing model or context window, and returns notices for the user. Fallbacks
+    are stored under `service_id` unless it is empty. `release` makes the session available to other turns.
+    `take_queued` returns the queued prompts that join the turn with this model. `prepare_tools` returns the tools of
+    MCP servers, and notices for the user. `admit_call` checks the lease and the budgets before each model call.
+    """
+
+    display: ThinkingDisplay
+    review: Review
+    notices: tuple[str, ...]
+    excerpts: tuple[Excerpt, ...]
+    connect: Callable[[Sequence[Fallback]], Awaitable[ModelCaller]]
+    release: Callable[[], None]
+    instructions: ProjectInstructions
+    take_queued: Callable[[ModelInfo], tuple[QueuedPrompt, ...]]
+    admit_call: Callable[[str, float], Awaitable[None]]
+    service_id: str = ""
+    choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
+    commands: UserCommands | None = None
+    prepare_tools: PrepareTools | None = None
+    images: tuple[ImageBlock, ...] = ()
+
+
+_BUILT_IN_TOOLS = frozenset(tool.name for tool in (*TOOLS, READ_SKILL))
+_MCP_PREFIX = "mcp__"
+
+
+class ObservedTurn:
+    """The observation of a turn and its tool calls, from entering the context to its exit."""
+
+    def __init__(self, observer: Observer, labels: TurnLabels, usage: UsageLedger) -> None:
+        self._observer = observer
+        self._labels = labels
+        self._usage = usage
+        self.turn = TurnObserver()
+        self._finished: TurnFinished | None = None
+        self._tools: dict[str, ToolObserver] = {}
+
+    def __enter__(self) -> Self:
+        self.turn = self._observer.begin_turn(self._labels)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for tool in self._tools.values():
+            tool.end("cancelled")
+        outcome = "error" if isinstance(error, Exception) else "cancelled"
+        if self._finished is not None and error is None:
+            outcome = self._finished.stop_reason
+        self.turn.end(outcome, self._usage.total)
+
+    def observe_events(self, show: ShowEvent) -> ShowEvent:
+        """Return a function that reports an event before `show` receives it."""
+
+        def report_and_show(event: TurnEvent) -> None:
+            self._observe_event(event)
+            show(event)
+
+        return report_and_show
+
+    def _observe_event(self, event: TurnEvent) -> None:
+        if isinstance(event, ToolStarted):
+            self._tools[event.call_id] = self.turn.begin_tool(label_tool(event.name))
+        elif isinstance(event, ToolFinished):
+            # The call of an unknown tool ends without a start.
+            tool = self._tools.pop(event.call_id, None) or self.turn.begin_tool(label_tool(event.name))
+            tool.end("error" if event.is_error else "ok")
+        elif isinstance(event, TurnFinished):
+            self._finished = event
+
+
+def label_tool(name: str) -> str:
+    """Return the label of a tool. The tools of MCP servers are one label."""
+    if name in _BUILT_IN_TOOLS:
+        return name
+    return "mcp" if name.startswith(_MCP_PREFIX) else OTHER
+
 
 _log = logging.getLogger(__name__)
 _RESTORE_HINT = "To undo this, restore archive `{}` with `/restore` in a chat or `thinklsp sessions restore`."
@@ -117,11 +255,11 @@ class Turn:
                 cleanup.push_async_callback(self.setup.commands.aclose)
             cleanup.push_async_callback(self.store.release, self.session.id)
             kind: Literal["chat", "compact"] = "compact" if isinstance(self.request, CompactRequest) else "chat"
-            with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind)) as observed:
-                async with LeaseGuard(self.store, self.session.id):
-                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed)
+            with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind), self.usage) as observed:
+                async with guard_lease(self.store, self.session.id):
+                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed.turn)
 
-    async def _run(self, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
+    async def _run(self, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
         self._show_notices(self.setup.notices, front.show)
         finished: TurnFinished | None = None
         is_started = False
@@ -147,8 +285,7 @@ class Turn:
             # A session that has had skills keeps the tool, because a change of tools invalidates the prompt cache.
             if self.output.instructions.skills or find_sent_list(self.session.conversation) is not None:
                 self.config = self.config.offer_skills()
-            model = observed.observe_calls(await self.setup.connect(fallbacks))
-            finished = await self._run_model(model, front)
+            finished = await self._run_model(await self.setup.connect(fallbacks), front, observer)
             await self._store_ending(finished.stop_reason, "")
             front.show(finished)
             return finished
@@ -218,7 +355,7 @@ class Turn:
             blocks += (*prompt.images, TextBlock(text, prompt=user_prompt, sight=_join_sight(prompt.excerpts)))
         return tuple(blocks)
 
-    async def _run_model(self, model: ModelCaller, front: FrontEnd) -> TurnFinished:
+    async def _run_model(self, model: ModelCaller, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
         emit: Emit = partial(self._store_and_show, front.show)
         conversation, config, setup = self.session.conversation, self.config, self.setup
         caller = MeteredCaller(
@@ -228,6 +365,7 @@ class Turn:
             meter=self.meter,
             ask=front.ask_budget,
             admit_call=partial(self.setup.admit_call, self.session.id),
+            observer=observer,
         )
         if isinstance(self.request, CompactRequest):
             instructions = self.request.instructions

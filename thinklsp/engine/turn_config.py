@@ -1,38 +1,21 @@
-"""The turn configuration, which combines the settings with the model's capabilities.
-
-Changing the model, thinking or effort can invalidate the provider's prompt cache.
-"""
+"""The turn configuration, which combines the settings with the model's capabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
-from thinklsp.agent.budget import BudgetLimits
-from thinklsp.agent.loop_config import CompactionRules, TurnConfig
+from thinklsp.agent.budget import BudgetLimits, CompactionRules, TurnConfig
 from thinklsp.agent.prompts import SYSTEM_PROMPT
-from thinklsp.core.usage import Usage
 from thinklsp.engine.turn_request import ActionRequest, TurnRequest
-from thinklsp.providers.base import Thinking
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
-from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.model import Settings
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, Mode
 
 Choices = Mapping[str, object]
 """Settings that the user chose while working, by dotted key."""
-
-SentSettings = tuple[ModelInfo, Thinking]
-"""The settings of a request that decide if a provider can reuse its prompt cache for the session."""
-
-_MAX_SESSIONS = 64
-
-# Providers discard an unused prompt cache entry after this time.
-_CACHE_LIFETIME = timedelta(hours=1)
-_ANTHROPIC_CACHE_LIFETIME = timedelta(minutes=5)
 
 
 @dataclass(slots=True)
@@ -132,45 +115,3 @@ def _check_price(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
         return ()
     problem = f"The price of {model.id} is unknown, so your budget in US dollars has no effect."
     return (f"{problem} Set `budget.tokensPerTurn`, which works for every model.",)
-
-
-class LastSentSettings:
-    """The model and the thinking parameters of each session's latest request. At most 64 sessions are remembered."""
-
-    def __init__(self) -> None:
-        self._settings: dict[str, SentSettings] = {}
-
-    def swap(self, session_id: str, current: SentSettings) -> SentSettings | None:
-        """Store the settings of the current request. Return the settings of the previous request, or None."""
-        previous = self._settings.pop(session_id, None)
-        self._settings[session_id] = current
-        if len(self._settings) > _MAX_SESSIONS:
-            del self._settings[next(iter(self._settings))]
-        return previous
-
-
-async def describe_cache_loss(
-    store: SessionStore, session_id: str, previous: SentSettings, current: SentSettings
-) -> str | None:
-    """Return a notice about the cost of losing the prompt cache, or None if the cache stays valid."""
-    last = None if previous == current else await store.find_last_step(session_id)
-    if last is None or not _invalidates_cache(previous, current) or last.call_usage.model != previous[0].id:
-        return None
-    lifetime = _ANTHROPIC_CACHE_LIFETIME if last.call_usage.provider == "anthropic" else _CACHE_LIFETIME
-    tokens = (last.call_usage.usage.cache_read_tokens or 0) + (last.call_usage.usage.cache_write_tokens or 0)
-    if not tokens or datetime.now(UTC) - last.stored_at > lifetime:
-        return None
-    price = current[0].price
-    cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
-    price_text = "cost unknown" if cost is None else f"about ${cost:.4f}"
-    return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens ({price_text})."
-
-
-def _invalidates_cache(previous: SentSettings, current: SentSettings) -> bool:
-    """Return True if the change of settings invalidates the provider's prompt cache.
-
-    Models never share a cache. Anthropic's cache also depends on thinking and effort.
-    """
-    if previous[0].id != current[0].id or previous[0].provider != current[0].provider:
-        return True
-    return previous[0].provider in ("anthropic", "simulator")

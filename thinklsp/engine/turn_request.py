@@ -1,4 +1,4 @@
-"""Requests for turns, and the prompts that thinklsp builds from them for the model."""
+"""Requests for turns, the files and images that they refer to, and the prompts that thinklsp builds from them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,30 @@ from thinklsp.agent.prompts import (
     format_readable_folders,
 )
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
-from thinklsp.core.comment_note import remove_comment_note
-from thinklsp.core.errors import PathRefused, ToolFailed, TurnRefused
-from thinklsp.core.file_sight import describe_text
-from thinklsp.core.images import describe_image, find_image_type
+from thinklsp.core.errors import ImageRefused, PathRefused, ToolFailed, TurnRefused
+from thinklsp.core.images import (
+    MAX_IMAGE_BYTES,
+    check_totals,
+    describe_image,
+    find_image_type,
+    format_type_names,
+    list_images,
+    parse_image,
+)
 from thinklsp.core.lines import split_lines
-from thinklsp.core.messages import ImageBlock
+from thinklsp.core.markdown import filter_outside_fences
+from thinklsp.core.messages import Conversation, ImageBlock, describe_text
+from thinklsp.core.prompt_syntax import find_mentions, remove_comment_note, write_mention
 from thinklsp.core.text_safety import can_restore, escape_invisible, format_path
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.settings.user_file import ActionSection
 from thinklsp.tools.git import find_changes
 from thinklsp.tools.registry import Mode
+from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import WorkspaceView
 
 if TYPE_CHECKING:
-    from thinklsp.mcp_client.client_servers import ClientServer
+    from thinklsp.mcp_client.server_entries import ClientServer
 
 ChangeScope = Literal["", "of the place", "all", "staged"]
 """The changes since the last commit that a request includes.
@@ -270,3 +280,92 @@ def _build_action_text(request: ActionRequest, place: Excerpt | None, changes_te
         )
     words = "\n\nInstruction: ".join(filter(None, (own_action.prompt, instruction)))
     return build_custom_prompt(words, request.mode, excerpt=place, changes=changes_text)
+
+
+def read_images(request: TurnRequest) -> tuple[ImageBlock, ...]:
+    """Return the images of a prompt: those that the client sent, then the files that the prompt refers to.
+
+    Raises ImageRefused for an image that cannot be sent, TurnRefused for a missing file, and PathRefused for a file
+    that tools may not read.
+    """
+    if not isinstance(request, ChatRequest):
+        return ()
+    images = list(request.images)
+    check_totals(images)
+    for place in request.references:
+        if is_image(place):
+            images.append(_read_image(request.view, place))
+            check_totals(images)
+    return tuple(images)
+
+
+def check_images(images: Sequence[ImageBlock], model: ModelInfo, conversation: Conversation) -> None:
+    """Raise ImageRefused if the model cannot read one of the images, or if the conversation has too many with them.
+
+    A model that is not known yet, because only the server can name it, may read any image.
+    """
+    check_totals(images, list_images(conversation))
+    if not model.id:
+        return
+    accepted = model.accepted_images
+    refused = next((image for image in images if image.media_type not in accepted), None)
+    if refused is None:
+        return
+    if accepted:
+        kinds = format_type_names(accepted)
+        raise ImageRefused(f"{refused.name} was not sent, because {model.id} takes only {kinds} images. Convert it.")
+    place = f'[models.{model.provider}."{model.id}"]'
+    how = f" If it does take images, set `images = true` under `{place}` in your config.toml."
+    raise ImageRefused(
+        f"{refused.name} was not sent, because {model.id} takes no images. Choose another model, or describe the image."
+        f"{how if model.provider == 'openai-compatible' else ''}"
+    )
+
+
+def _read_image(view: WorkspaceView, reference: Reference) -> ImageBlock:
+    place = view.resolve(reference.uri)
+    view.check_readable(place)
+    media_type = find_image_type(reference.uri)
+    # An image is read from the disk, even if the editor has opened it as a text.
+    root, path = place.root, place.path
+    data = None if root is None or path is None else root.read(path, limit=MAX_IMAGE_BYTES)
+    if data is None or media_type is None:
+        raise TurnRefused(f"The file {place.label} does not exist.")
+    return parse_image(format_path(place.label), data, media_type)
+
+
+_MAX_NOTICES = 5
+
+
+def find_file_references(prompt: str, view: WorkspaceView) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
+    """Return the files that a prompt mentions, and a notice for each mention that could not be resolved."""
+    references: list[Reference] = []
+    notices: list[str] = []
+    prose = set(find_mentions("\n".join(line for _, line in filter_outside_fences(prompt.splitlines()))))
+    for mention in find_mentions(prompt):
+        if _is_file(view, mention.path):
+            references.append(Reference(mention.path, mention.lines))
+        elif mention.lines is not None and mention in prose and len(notices) < _MAX_NOTICES:
+            # A mention without line numbers, or in code, may not refer to a file.
+            notices.append(f"{escape_invisible(mention.text)} is neither a workspace file nor an open document.")
+    return tuple(references), tuple(notices)
+
+
+def format_mention(uri: str, view: WorkspaceView, lines: tuple[int, int] | None) -> str:
+    """Format a mention of lines in a document as `@path:L1-L2`.
+
+    If tools cannot read the document, use only its file name.
+    """
+    try:
+        name = view.resolve(uri).label
+    except PathRefused:
+        name = uri_to_path(uri).rsplit("/", 1)[-1] if uri.startswith("file:") else uri
+    return write_mention(name, lines)
+
+
+def _is_file(view: WorkspaceView, path: str) -> bool:
+    """Return True if the text after an `@` is a file path rather than an ordinary word."""
+    try:
+        return view.find_kind(view.resolve(path)) == "file"
+    except PathRefused:
+        return False

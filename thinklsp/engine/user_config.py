@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import logging
-import os
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from thinklsp.core.choices import read_log_level
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.core.errors import SettingsError, ThinkLspError
-from thinklsp.http.read_batching import load_libraries
-from thinklsp.http.routes import load_default_trust
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
+from thinklsp.http.routes import load_default_trust, load_libraries
 from thinklsp.http.transport import Transport
 from thinklsp.providers.catalogue import Catalogue, find_model
-from thinklsp.sessions.state_folder import StateReport, is_owned, resolve_state_folder
+from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.settings.model import KeyedProvider
 from thinklsp.settings.permissions import PermissionsFile
-from thinklsp.settings.private_paths import FileStamp, explain_distrust, find_config_path, read_file_stamp, read_text
+from thinklsp.settings.private_paths import FileStamp, find_config_path, read_file_stamp
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.registry import TOOLS, build_tool_specs
@@ -138,79 +134,3 @@ def warm_up() -> None:
     ProtectedPaths()
     load_default_trust()
     load_libraries()
-
-
-# Text that indicates a secret in the settings file: headers, or a password in a URL.
-_SECRET_MARKERS = ("headers", "@")
-
-
-def describe_own_files(
-    state: StateReport, environment: Mapping[str, str], permissions: PermissionsFile | None = None
-) -> list[dict[str, Any]]:
-    """Describe the files that contain the user's settings and stored data.
-
-    `mode` is octal, `mine` is true if the user owns the file, and `problem` suggests a fix. Links are followed only for
-    settings files, because many users store these files elsewhere.
-    """
-    config = find_config_path(environment)
-    files = [*_describe_store(state.store), *_describe_settings(config, "config.toml")]
-    files += _describe_settings((permissions or PermissionsFile.locate_beside(config)).path, "permissions.toml")
-    if (folder := _read_status(os.path.dirname(config), follow=True)) is not None:
-        files.append(_describe_file(os.path.dirname(config), folder, _check_folder(os.path.dirname(config), folder)))
-    return files
-
-
-def _describe_store(database: str) -> Iterator[dict[str, Any]]:
-    """Describe the state folder, and the database with its log files and backups."""
-    folder = os.path.dirname(database)
-    for path in (folder, *sorted(glob.glob(f"{glob.escape(database)}*"))):
-        status = _read_status(path)
-        if status is not None:
-            yield _describe_file(path, status, _check_private(path, status))
-
-
-def _check_private(path: str, status: os.stat_result) -> str | None:
-    if not is_owned(status):
-        return f"{path} belongs to another user. Set `THINKLSP_STATE_DIR` to a folder that you own."
-    if status.st_mode & 0o077:
-        return f"{path} can be read by other users. Run `chmod {700 if stat.S_ISDIR(status.st_mode) else 600} {path}`."
-    return None
-
-
-def _describe_settings(path: str, name: str) -> Iterator[dict[str, Any]]:
-    if (status := _read_status(path, follow=True)) is None:
-        return
-    problem = explain_distrust(status, path, name)
-    if problem is None and status.st_mode & 0o044 and _has_secrets(path, name):
-        problem = f"Your {name} may contain secrets and can be read by other users. Run `chmod 600 {path}`."
-    yield _describe_file(path, status, problem)
-
-
-def _has_secrets(path: str, name: str) -> bool:
-    try:
-        text = read_text(path, name)
-    except SettingsError:
-        return False
-    return any(sign in text for sign in _SECRET_MARKERS)
-
-
-def _check_folder(path: str, status: os.stat_result) -> str | None:
-    """Return an error message if other users can replace files in the folder."""
-    if status.st_uid not in (os.getuid(), 0):
-        return f"The settings folder {path} belongs to another user. Move your settings to a folder that you own."
-    # In a sticky folder, users cannot replace each other's files.
-    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        return f"Other users can change the settings folder {path}. Run `chmod 700 {path}`."
-    return None
-
-
-def _describe_file(path: str, status: os.stat_result, problem: str | None) -> dict[str, Any]:
-    mode = f"{stat.S_IMODE(status.st_mode):04o}"
-    return {"path": path, "mode": mode, "mine": is_owned(status), "problem": problem}
-
-
-def _read_status(path: str, *, follow: bool = False) -> os.stat_result | None:
-    try:
-        return os.stat(path, follow_symlinks=follow)
-    except OSError:
-        return None

@@ -1,22 +1,204 @@
-"""The sessions of a connection's workspace, and the choices that the user makes for them.
+"""The sessions of a connection's workspace, and the choice of effort, thinking mode and model for them.
 
 The choices for recent sessions are cached, so that document features never wait for the store.
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
-from thinklsp.core.errors import SessionError, ThinkLspError
+from thinklsp.core.choices import EFFORT_SETTINGS, THINKING_MODES
+from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError
+from thinklsp.engine.connections import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
-from thinklsp.engine.turn_config import Choices, Preferences, describe_cache_loss
-from thinklsp.engine.user_choices import StatusLine, choose, describe_status, merge_choices
+from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
+from thinklsp.providers.base import Thinking
+from thinklsp.providers.catalogue import ModelInfo, Price
 from thinklsp.sessions.session import Session
-from thinklsp.settings.model import Settings
+from thinklsp.settings.model import Provider, Settings
+from thinklsp.settings.sources import EditorSettings, explain_wrong_value
+
+_BUDGET_KEY, _MODE_KEY = "thinking.budgetTokens", "thinking.mode"
+_MANUAL = re.compile(r"manual\s+(?P<budget>-?\d{1,9})", re.ASCII)
+_VALUES: Mapping[str, tuple[str, ...]] = {"effort": EFFORT_SETTINGS, "thinking": THINKING_MODES}
+_AUTO = "auto"
+
+
+def choose(
+    engine: Engine,
+    editor: EditorSettings,
+    key: str,
+    value: str | None,
+    *,
+    connection: Choices,
+    session: Session | None,
+) -> tuple[dict[str, Any], Choices]:
+    """Apply the user's choice. Return the command's result, and the choices to store for the session or connection.
+
+    The result has the keys `value`, `effective`, `choices` and `notice`. For the setting `model`, it also has the key
+    `models`. If `value` is None, the choices stay unchanged. Raises SettingsError for an invalid value.
+    """
+    session_choices = {} if session is None else session.choices
+    settings_before = engine.resolve_settings(editor, ("choice", connection), ("session", session_choices)).settings
+    new_choices: Choices = {} if value is None else _parse_choice(engine, settings_before, key, value)
+    before, after = (
+        (connection, merge_choices(session_choices, new_choices))
+        if session is not None
+        else (merge_choices(connection, new_choices), {})
+    )
+    settings = engine.resolve_settings(editor, ("choice", before), ("session", after)).settings
+    try:
+        provider, model = engine.resolve_target(settings)
+        plan = build_thinking_plan(settings, model)
+        sent_thinking = engine.adjust_thinking(provider, model, plan.thinking)
+        effective, notice = _find_effective(key, model, sent_thinking), " ".join(plan.notices) or None
+    except ThinkLspError as error:
+        effective, notice = None, str(error)
+    answer: dict[str, Any] = {
+        "value": _format_value(key, settings),
+        "effective": effective,
+        "choices": _list_choices(engine, key, settings),
+        "notice": notice,
+    }
+    if key == "model":
+        answer["models"] = list(_describe_models(engine))
+    return answer, new_choices
+
+
+def merge_choices(choices: Choices, new_choices: Choices) -> Choices:
+    """Return the previous choices updated with the new choices.
+
+    A new thinking mode removes the previous thinking budget. `ultra` replaces the chosen effort, and a new effort ends
+    `ultra`. The model `auto` removes the chosen model.
+    """
+    result = {**choices, **new_choices}
+    if _MODE_KEY in new_choices and _BUDGET_KEY not in new_choices:
+        result.pop(_BUDGET_KEY, None)
+    if new_choices.get(_MODE_KEY) == "ultra":
+        result.pop("effort", None)
+    elif result.get(_MODE_KEY) == "ultra" and "effort" in new_choices:
+        result[_MODE_KEY] = _AUTO
+    if result.get("model") == _AUTO:
+        del result["model"]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLine:
+    """The next turn's model, effort and thinking, formatted for the editor's status line."""
+
+    model: str
+    effort: str
+    thinking: str
+
+
+def describe_status(engine: Engine, editor: EditorSettings, connection: Choices, session: Choices) -> StatusLine | None:
+    """Return the status line for the next turn, or None if no turn can start. Performs no I/O."""
+    try:
+        settings = engine.resolve_settings(editor, ("choice", connection), ("session", session)).settings
+        provider, model = engine.resolve_target(settings)
+        sent_thinking = engine.adjust_thinking(provider, model, build_thinking_plan(settings, model).thinking)
+    except ThinkLspError:
+        return None
+    thinking = sent_thinking.form.replace("_", " ")
+    if sent_thinking.form == "manual":
+        thinking = f"{thinking} {sent_thinking.budget_tokens}"
+    name = "offline simulator" if provider == "simulator" else model.id or "the server's first model"
+    return StatusLine(name, sent_thinking.effort or _AUTO, thinking)
+
+
+def _parse_choice(engine: Engine, settings: Settings, key: str, value: str) -> Choices:
+    if key == "model":
+        if value.strip().lower() == _AUTO:
+            return {"model": _AUTO}
+        if not 0 < len(value) <= 200:
+            raise SettingsError("model", "`model` must be a model id of at most 200 characters.")
+        return {"model": value}
+    if key == "thinking" and (manual := _MANUAL.fullmatch(value)):
+        return {_MODE_KEY: "manual", _BUDGET_KEY: _check_budget(engine, settings, int(manual["budget"]))}
+    if value not in _VALUES[key]:
+        raise SettingsError(key, f"`{key}` must be one of {', '.join(_VALUES[key])}.")
+    return {_MODE_KEY if key == "thinking" else key: value}
+
+
+def _check_budget(engine: Engine, settings: Settings, budget: int) -> int:
+    """Return the thinking budget if the provider supports it. Raises SettingsError otherwise."""
+    try:
+        provider: Provider = engine.resolve_target(settings)[0]
+    except ThinkLspError:
+        provider = "auto"
+    if (problem := explain_wrong_value(_BUDGET_KEY, budget, provider)) is not None:
+        raise SettingsError(_BUDGET_KEY, problem)
+    return budget
+
+
+def _format_value(key: str, settings: Settings) -> str:
+    """Format the current value of a setting so that the command accepts it."""
+    match key:
+        case "effort":
+            return settings.effort
+        case "thinking":
+            mode = settings.thinking.mode
+            if mode == "manual" and "budget_tokens" in settings.thinking.model_fields_set:
+                return f"manual {settings.thinking.budget_tokens}"
+            return _AUTO if mode == "ultra" and settings.effort != "max" else mode
+        case _:
+            return settings.model or _AUTO
+
+
+def _find_effective(key: str, model: ModelInfo, thinking: Thinking) -> str | None:
+    match key:
+        case "effort":
+            return thinking.effort or model.default_effort
+        case "thinking":
+            return thinking.form
+        case _:
+            return model.id or None
+
+
+def _list_choices(engine: Engine, key: str, settings: Settings) -> list[str]:
+    if key == "model":
+        return [_AUTO, *engine.list_model_choices(settings.provider)]
+    return list(_VALUES[key])
+
+
+def _describe_models(engine: Engine) -> Iterator[dict[str, Any]]:
+    """Describe every model in the catalogue and on the user's server.
+
+    Prices are in US dollars per million tokens. Unknown values are null.
+    """
+    keyed = engine.find_keyed_providers()
+    for provider in PROVIDERS:
+        capabilities = engine.models.find_capabilities(engine.resolve_host(provider)) if provider in keyed else None
+        server_models = () if capabilities is None else capabilities.models or ()
+        for model_id in dict.fromkeys((*engine.catalogue.list_models(provider), *server_models)):
+            model = engine.catalogue.find_model(provider, model_id, day=datetime.now(UTC).date())
+            window = model.context_window or (None if capabilities is None else capabilities.find_window(model_id))
+            yield {
+                "id": model_id,
+                "provider": provider,
+                "title": model.title,
+                "hasKey": provider in keyed,
+                "window": window,
+                "price": None if model.price is None else _describe_price(model.price),
+            }
+
+
+def _describe_price(price: Price) -> dict[str, float | None]:
+    return {
+        "input": price.input,
+        "output": price.output,
+        "cacheRead": price.cache_read,
+        "cacheWrite": price.cache_write,
+    }
+
 
 _MAX_REMEMBERED = 1_000
 
@@ -60,17 +242,13 @@ class WorkspaceSessions:
         if the session does not exist.
         """
         session = None if session_id is None else await self.get(session_id)
-        affected = session or await self._find_newest()
-        if affected is not None:
-            await self._load_fallbacks(session, affected)
         editor, choices = self._preferences.editor, self._preferences.choices
+        with suppress(ThinkLspError):
+            # Fallbacks that earlier processes stored affect the effective settings.
+            stored = session or await self._engine.open_session("last", self._get_workspace())
+            settings = self._resolve_settings(choices, {} if session is None else session.choices)
+            await self._engine.load_fallbacks(stored.id, settings)
         answer, new_choices = choose(self._engine, editor, key, value, connection=choices, session=session)
-        if (
-            new_choices
-            and affected
-            and (cache_notice := await self._check_cache_loss(new_choices, session, affected)) is not None
-        ):
-            answer["notice"] = " ".join(filter(None, (answer["notice"], cache_notice)))
         if new_choices and session is not None:
             update = self._engine.store.update
             self._remember_session(
@@ -81,36 +259,6 @@ class WorkspaceSessions:
         elif new_choices:
             self._preferences.choices = merge_choices(self._preferences.choices, new_choices)
         return answer
-
-    async def _find_newest(self) -> Session | None:
-        try:
-            return await self._engine.open_session("last", self._get_workspace())
-        except SessionError:
-            return None
-
-    async def _load_fallbacks(self, session: Session | None, stored: Session) -> None:
-        """Load the fallbacks that earlier processes stored for a session.
-
-        Fallbacks affect the effective settings. `stored` is the session from the store.
-        """
-        with suppress(ThinkLspError):
-            settings = self._resolve_settings(self._preferences.choices, {} if session is None else session.choices)
-            await self._engine.load_fallbacks(stored.id, settings)
-
-    async def _check_cache_loss(self, new_choices: Choices, session: Session | None, affected: Session) -> str | None:
-        """Return a notice if the new choices invalidate the prompt cache of the `affected` session."""
-        before = (self._preferences.choices, affected.choices)
-        by_session = (self._preferences.choices, merge_choices(affected.choices, new_choices))
-        after = (
-            (merge_choices(self._preferences.choices, new_choices), affected.choices) if session is None else by_session
-        )
-        try:
-            then, now = (
-                self._engine.plan_sent_settings(self._resolve_settings(*choices)) for choices in (before, after)
-            )
-        except ThinkLspError:
-            return None
-        return await describe_cache_loss(self._engine.store, affected.id, then, now)
 
     def _resolve_settings(self, connection: Choices, session: Choices) -> Settings:
         return self._engine.resolve_settings(

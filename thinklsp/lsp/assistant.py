@@ -6,28 +6,22 @@ import asyncio
 from collections.abc import Sequence
 
 from thinklsp.engine import Engine
+from thinklsp.engine.instructions import FoundSkills, find_all_skills
+from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.engine.slash_answers import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.lsp.chats.chat import ChatDocuments
 from thinklsp.lsp.chats.chat_context import FileNames
 from thinklsp.lsp.chats.chat_outline import find_session_id
-from thinklsp.lsp.chats.chat_submitter import ChatSubmitter
-from thinklsp.lsp.chats.skill_names import SkillNames
-from thinklsp.lsp.chats.slash_commands import SlashCommands
-from thinklsp.lsp.chats.turn_starter import TurnStarter
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.editor.checked_settings import CheckedSettings
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
-from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_lookup import EditLookup
-from thinklsp.lsp.edits.edit_offers import OfferedEdit
+from thinklsp.lsp.edits.edit_ledger import EditLedger, EditLookup
+from thinklsp.lsp.edits.pending_edits import OfferedEdit
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
-from thinklsp.settings.sources import EditorSettings
-from thinklsp.settings.user_file import ActionSection
+from thinklsp.settings.sources import CheckedSettings, EditorSettings
 
 # The minimum interval between two checks of the user's settings file, and the delay before each check.
 _CHECK_INTERVAL_SECONDS = 1.0
@@ -38,7 +32,7 @@ class Assistant:
     """The central object of a connection. It creates the engine and keeps the settings up to date."""
 
     def __init__(self, state: ConnectionState, checked: CheckedSettings) -> None:
-        self._state = state
+        self.state = state
         self._checked_settings = checked
         store = open_session_store(state.environment, state.identity)
         store.observer = state.observer
@@ -53,14 +47,8 @@ class Assistant:
         self.sessions = WorkspaceSessions(self.engine, self._get_workspace, self.preferences)
         self.chat = ChatDocuments(state, self.snapshots, self.sessions)
         self.file_names = FileNames(state, self.snapshots)
-        self.skill_names = SkillNames(state, self.snapshots, self.engine)
         self.turns = TurnRegistry(state, self.engine, self.preferences, self.edit_applier, self._on_turn_change)
-        self.request_builder = TurnStarter(state, self.snapshots, self.chat, self.turns, self._load_own_actions)
-        answers = SlashAnswers(self.sessions, self.engine, self._get_workspace)
-        commands = SlashCommands(answers, self.snapshots, self.turns, self.edit_applier)
-        self.chat_submitter = ChatSubmitter(
-            state, self.snapshots, self.engine, self.sessions, self.chat, self.turns, commands
-        )
+        self.slash_answers = SlashAnswers(self.sessions, self.engine, self._get_workspace)
         self._reported_problems = 0
         self._user, self._last_check = self.engine.user, 0.0
         self.engine.config.on_change = self._on_user_file_change
@@ -89,8 +77,8 @@ class Assistant:
             loop.call_later(_CHECK_DELAY_SECONDS, self._start_refresh)
 
     def _start_refresh(self) -> None:
-        if not self._state.is_stopped:
-            self._state.spawn(self.refresh())
+        if not self.state.is_stopped:
+            self.state.spawn(self.refresh())
 
     async def refresh(self) -> None:
         """Reload the user's settings file if it has changed."""
@@ -98,14 +86,10 @@ class Assistant:
 
     def _on_user_file_change(self, problems: Sequence[str]) -> None:
         for problem in problems:
-            self._state.client.show_message("warning", problem)
+            self.state.client.show_message("warning", problem)
         if self.engine.user is not self._user:
             self._resolve()
             self.refresh_lenses()
-
-    async def _load_own_actions(self) -> Sequence[ActionSection]:
-        await self.refresh()
-        return self.engine.user.file.actions
 
     def _on_turn_change(self) -> None:
         self.report_store_problems()
@@ -115,25 +99,26 @@ class Assistant:
         """Report new problems with the store. Each problem is reported only once."""
         problems = self.engine.store.problems
         for problem in problems[self._reported_problems :]:
-            self._state.client.show_message("warning", problem)
+            self.state.client.show_message("warning", problem)
         self._reported_problems = len(problems)
+
+    async def find_skills(self) -> FoundSkills:
+        """Find the user's own skills and those of the open folders, whether the user trusts them or not."""
+        view = self.snapshots.create_disk_view(is_quiet=True)
+        return await asyncio.to_thread(find_all_skills, view, self.engine.user.path)
 
     def find_pending_edits(self, uri: str) -> list[OfferedEdit]:
         """Return the pending edits for a document."""
-        offered = self.edit_applier.pending_edits.find_offers(uri)
+        offers = self.edit_applier.pending_edits.find_offers(uri)
         if self.edit_applier.pending_edits.list_applied():
-            self._state.spawn(self.edit_applier.settle_applied())
-        # All chats have the same title, so the list shows the prompt instead of the title if there is one.
-        return [
-            OfferedEdit(offer.pending.turn_id, offer.pending.turn_name or offer.pending.title, offer.edit)
-            for offer in offered
-        ]
+            self.state.spawn(self.edit_applier.settle_applied())
+        return offers
 
     def look_up_session(self, document: Document) -> None:
         """Look up the session that a chat document names, unless it is cached. Then refresh the code lenses."""
         session_id = find_session_id(document.lines)
         if session_id is not None and not self.sessions.is_remembered(session_id):
-            self._state.spawn(self._look_up(session_id))
+            self.state.spawn(self._look_up(session_id))
 
     async def _look_up(self, session_id: str) -> None:
         await self.sessions.find(session_id)
@@ -141,10 +126,10 @@ class Assistant:
 
     def refresh_lenses(self) -> None:
         """Refresh the code lenses if a chat document is open."""
-        if not self._state.is_stopped and any(
-            self.chat.is_chat(document.uri) for document in self._state.documents.list_documents()
+        if not self.state.is_stopped and any(
+            self.chat.is_chat(document.uri) for document in self.state.documents.list_documents()
         ):
-            self._state.refresh_lenses()
+            self.state.refresh_lenses()
 
     async def close(self) -> None:
         await self.engine.aclose()

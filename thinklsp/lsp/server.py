@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from thinklsp import __version__
-from thinklsp.core.client_identity import LOCAL_IDENTITY
-from thinklsp.jsonrpc import error_responses
-from thinklsp.jsonrpc.envelope import is_id
-from thinklsp.jsonrpc.error_responses import InvalidParams
-from thinklsp.lsp.chats.turn_titles import build_turn_title, has_words
+from thinklsp.core.errors import PathRefused
+from thinklsp.core.import_context import reduce_gc, switch_threads_often
+from thinklsp.core.server_context import LOCAL_IDENTITY
+from thinklsp.jsonrpc.framing import BadFrame
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, format_error, is_id
+from thinklsp.jsonrpc.stdio import ExitCode
+from thinklsp.lsp.chats.chat_outline import parse_chat
 from thinklsp.lsp.documents.open_documents import Documents
-from thinklsp.lsp.editor.client import Client, Token
-from thinklsp.lsp.editor.client_environment import build_client_environment, list_private_folders
-from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.editor.work_done import WorkDone
+from thinklsp.lsp.editor.client import Client, Token, WorkDone
+from thinklsp.lsp.editor.connection_state import ConnectionState, build_client_environment, list_private_folders
 from thinklsp.lsp.protocol.converter import load_converter
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS, TURN_COMMANDS
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
-from thinklsp.lsp.protocol.server_capabilities import COMMANDS, TURN_COMMANDS
+from thinklsp.sessions.titles import MAX_TITLE_LENGTH, derive_title, truncate_title
 from thinklsp.settings.startup_settings import StartupSettings, StartupSettingsReader
+from thinklsp.workspace.uri import uri_to_path
 
 if TYPE_CHECKING:
+    from thinklsp.identity.tokens import ClientAccess
     from thinklsp.lsp.assistant import Assistant
-    from thinklsp.lsp.editor.checked_settings import CheckedSettings
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.settings.sources import CheckedSettings
     from thinklsp.settings.user_file import UserSettings
 
+    EngineLoader = Callable[[], tuple[type[Assistant], Callable[["ThinkLspServer"], None]]]
 
-class EngineLoader(Protocol):
-    """The interface for loading the engine on demand. Call the methods in a thread. They may raise SettingsError."""
-
-    def load_settings(self, environment: Mapping[str, str]) -> tuple[type[CheckedSettings], UserSettings]:
-        """Return the class that checks settings, and the user's settings."""
-        ...
-
-    def load_engine(self) -> tuple[type[Assistant], Callable[[ThinkLspServer], None]]:
-        """Return the Assistant class, and the function that registers the commands."""
-        ...
+# A prompt can be a megabyte long, but a title needs only the first line.
+_MAX_PROMPT_CHARACTERS = 10_000
+_MAX_NAME_CHARACTERS = 40
+STOPPING = "This server is about to stop. Connect again in a moment."
+_STOPPING_AFTER_TURNS = "This server is about to stop. It first finishes the running turn and starts no new one."
 
 
 class ThinkLspServer(LanguageServer):
@@ -51,13 +52,14 @@ class ThinkLspServer(LanguageServer):
     `assistant` is the engine with all objects that depend on it, or None before the engine is loaded.
     `starting_progress` maps tokens to the progress of commands that are starting a turn. `early_settings` contains the
     effective settings until the engine is loaded. `access` is the access of a client that is identified by a token.
+    `load_engine` imports the engine. It returns the class Assistant and the function that registers the commands.
     """
 
     protocol: LspProtocol
 
     def __init__(
         self,
-        loader: EngineLoader,
+        load_engine: EngineLoader,
         early_reading: StartupSettingsReader | None = None,
         access: ClientAccess | None = None,
     ) -> None:
@@ -65,6 +67,8 @@ class ThinkLspServer(LanguageServer):
             "thinklsp", __version__, protocol_cls=LspProtocol, converter_factory=load_converter, max_workers=1
         )
         self.protocol.execute_command = self.execute_command
+        self.exit_code = ExitCode()
+        self.protocol.on_exit = self.exit_code.set
         self.access = access
         identity = LOCAL_IDENTITY if access is None else access.identity
         self.state = ConnectionState(
@@ -75,7 +79,7 @@ class ThinkLspServer(LanguageServer):
         )
         self.assistant: Assistant | None = None
         self.starting_progress: dict[Token, WorkDone] = {}
-        self._loader = loader
+        self._load_engine = load_engine
         self._early_reading = early_reading or StartupSettingsReader(os.environ)
         # Editor settings that arrived before the engine was loaded, oldest first.
         self._configurations: list[object] = []
@@ -127,8 +131,8 @@ class ThinkLspServer(LanguageServer):
 
     async def _load(self) -> Assistant:
         # Load the settings first, because the user then sees errors in the settings about a second earlier.
-        make_checked, user = await asyncio.to_thread(self._loader.load_settings, self.state.environment)
-        checked = make_checked(self.state.client)
+        make_checked, user = await asyncio.to_thread(_load_settings, self.state.environment)
+        checked = make_checked(partial(self.state.client.show_message, "warning"))
         checked.report_problems(user)
         configured_count = len(self._configurations)
         for raw in self._configurations:
@@ -143,7 +147,7 @@ class ThinkLspServer(LanguageServer):
 
     async def _load_commands(self) -> type[Assistant]:
         """Import the engine and register the commands. This does not create the engine."""
-        make_assistant, register_commands = await asyncio.to_thread(self._loader.load_engine)
+        make_assistant, register_commands = await asyncio.to_thread(self._load_engine)
         if not self.protocol.fm.commands:
             register_commands(self)
         return make_assistant
@@ -192,7 +196,7 @@ class ThinkLspServer(LanguageServer):
             result = await self._run_command(params)
             outcome = "done"
         except Exception as error:
-            outcome = error_responses.format_error(error)
+            outcome = format_error(error)
             raise
         finally:
             del self.starting_progress[work_done.token]
@@ -206,10 +210,10 @@ class ThinkLspServer(LanguageServer):
         Without a token from the caller, the progress begins now only if the engine is not loaded yet. Otherwise, the
         progress begins when the turn starts.
         """
-        work_done = WorkDone(self.state.client, build_turn_title(self.state, params), params.work_done_token)
+        work_done = WorkDone(self.state.client, _build_turn_title(self.state, params), params.work_done_token)
         if work_done.is_watched:
             work_done.begin()
-        elif self.assistant is None and has_words(params):
+        elif self.assistant is None and _has_words(params):
             self.state.spawn(work_done.offer())
         return work_done
 
@@ -221,6 +225,16 @@ class ThinkLspServer(LanguageServer):
         finally:
             if self.assistant is not None:
                 self.assistant.report_store_problems()
+
+    def receive(self, frame: bytes | BadFrame) -> None:
+        """Handle a message, or ignore it if the connection has ended. This method never raises."""
+        if self.exit_code.value is None:
+            self.protocol.receive(frame)
+
+    def drain(self) -> None:
+        """Tell the client that the server is about to stop. From now on, start no new turn. Running turns continue."""
+        self.state.is_draining = True
+        self.state.client.show_message("info", _STOPPING_AFTER_TURNS if self.is_busy else STOPPING)
 
     @property
     def is_busy(self) -> bool:
@@ -234,3 +248,83 @@ class ThinkLspServer(LanguageServer):
         await asyncio.gather(*running, *self.state.tasks, return_exceptions=True)
         if self.assistant is not None:
             await self.assistant.close()
+
+
+def _load_settings(environment: Mapping[str, str]) -> tuple[type[CheckedSettings], UserSettings]:
+    """Import the settings checker and read the user's settings. Raise SettingsError if they are invalid."""
+    with pause_collection("thinklsp.settings.sources"), switch_threads_often():
+        from thinklsp.settings.sources import CheckedSettings, load_user_settings  # noqa: PLC0415 - imported late to keep the start fast
+    return CheckedSettings, load_user_settings(environment)
+
+
+def pause_collection(name: str) -> AbstractContextManager[None]:
+    """Pause garbage collection while a module is imported for the first time.
+
+    Objects that exist at the end of the pause are never collected, so a server for many clients imports the module
+    before the first client connects.
+    """
+    return nullcontext() if name in sys.modules else reduce_gc()
+
+
+def _build_turn_title(state: ConnectionState, params: types.ExecuteCommandParams) -> str:
+    """Return the title of the turn that a command starts. The arguments have not been validated yet."""
+    kind, argument = params.command.removeprefix("thinklsp."), _get_argument(params)
+    match kind:
+        case "chat":
+            title = derive_title(_get_text(argument, "prompt")[:_MAX_PROMPT_CHARACTERS])
+        case "send":
+            document = state.documents.get(_get_text(argument, "uri"))
+            title = "" if document is None else derive_title(parse_chat(document.text).prompt[:_MAX_PROMPT_CHARACTERS])
+        case "action":
+            title = _build_action_title(state, argument)
+        case _:
+            title = ""
+    return title or kind
+
+
+def _has_words(params: types.ExecuteCommandParams) -> bool:
+    """Return True if a command has the prompt or instruction that it requires."""
+    argument = _get_argument(params)
+    if params.command == "thinklsp.chat":
+        return bool(_get_text(argument, "prompt"))
+    if params.command == "thinklsp.action" and argument.get("name") in (None, "edit", "ask"):
+        return bool(_get_text(argument, "instruction").strip())
+    return True
+
+
+def _build_action_title(state: ConnectionState, argument: Mapping[str, object]) -> str:
+    latest = state.last_action
+    uri = _get_text(argument, "uri") or ("" if latest is None else latest.uri)
+    has_problems = not _get_text(argument, "uri") and latest is not None and bool(latest.diagnostics)
+    name = _get_text(argument, "name")[:_MAX_NAME_CHARACTERS] or ("fix" if has_problems else "edit")
+    path = _format_path(state, uri)
+    if name == "review" and path in ("", "."):
+        path = "the working tree"
+    return truncate_title(f"{name} {path}".rstrip(), 2 * MAX_TITLE_LENGTH)
+
+
+def _format_path(state: ConnectionState, uri: str) -> str:
+    """Return a document's path in its innermost workspace folder, or its URI if it is in no folder.
+
+    Symbolic links are not followed.
+    """
+    try:
+        path = uri_to_path(uri)
+        folders = {uri_to_path(uri): folder.name for uri, folder in state.documents.folders.items()}
+    except (PathRefused, UnicodeError):
+        return uri
+    above = max((folder for folder in folders if f"{path}/".startswith(f"{folder}/")), key=len, default=None)
+    if above is None:
+        return uri
+    below = path[len(above) :].lstrip("/")
+    return "/".join(filter(None, (folders[above] if len(folders) > 1 else "", below))) or "."
+
+
+def _get_argument(params: types.ExecuteCommandParams) -> Mapping[str, object]:
+    first = params.arguments[0] if params.arguments else None
+    return first if isinstance(first, Mapping) else {}
+
+
+def _get_text(argument: Mapping[str, object], field: str) -> str:
+    value = argument.get(field)
+    return value if isinstance(value, str) else ""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Literal, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.errors import ProviderError
-from thinklsp.core.json_bytes import ChunkedBody
+from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
-from thinklsp.core.secrets import hide_secrets
 from thinklsp.core.stream_events import StreamEvent
+from thinklsp.core.text_safety import hide_secrets
 from thinklsp.core.usage import Usage
-from thinklsp.providers.model_info import Capabilities, ModelInfo
-
-ThinkingForm = Literal["unset", "off", "between_tools", "adaptive", "manual"]
+from thinklsp.providers.catalogue import Capabilities, ModelInfo, ThinkingForm
+from thinklsp.providers.decoding import find_object, parse_json_object
+from thinklsp.providers.failures import classify_response
 
 # Matches the names of headers that contain secrets.
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
@@ -161,15 +162,19 @@ class StreamDecoder(Protocol):
         ...
 
 
-class Adapter(Protocol):
+class Adapter(ABC):
     """A stateless adapter for a provider's API. Equal requests produce identical bytes, with keys in a fixed order.
 
     Keys in tool schemas and tool call arguments are never reordered, because the model reads them in their original
-    order.
+    order. `dialects` selects the rows of error texts in `failures`.
     """
 
+    dialects: tuple[str, ...]
+
+    @abstractmethod
     def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest: ...
 
+    @abstractmethod
     def create_decoder(self) -> StreamDecoder: ...
 
     def parse_failure(self, status: int, headers: Mapping[str, str], body: bytes, model: str = "") -> ProviderError:
@@ -178,19 +183,22 @@ class Adapter(Protocol):
         Header names are lowercase. The caller limits the length of `body`. `model` is the requested model ID, which is
         never masked in the error message.
         """
-        ...
+        return classify_response(self.dialects, status, headers, body, model)
 
+    @abstractmethod
     def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
         """Return the URL and headers of a GET request for the model's description."""
-        ...
 
     def parse_capabilities(self, body: bytes) -> Capabilities | None:  # noqa: ARG002 - the default for most providers
         """Parse the response to a model query. Return None if the response does not describe a model."""
         return None
 
-    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:  # noqa: ARG002 - the default for most providers
+    def is_unknown_model(self, status: int, body: bytes, model_id: str) -> bool:
         """Return whether the response states that the model does not exist.
 
         A status of 404 alone is not sufficient, because some providers have no endpoint for model descriptions.
         """
-        return False
+        error = find_object(parse_json_object(body), "error") or {}
+        message, names = str(error.get("message")), {error.get(key) for key in ("code", "type", "status")}
+        is_named = model_id.removeprefix("models/") in message and bool(names & {"not_found_error", "NOT_FOUND"})
+        return status == 404 and ("model_not_found" in names or f"'{model_id}'" in message or is_named)

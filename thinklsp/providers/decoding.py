@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from thinklsp.core.errors import Overloaded, StreamProtocolError
-from thinklsp.core.json_bytes import is_shallow, read_json
-from thinklsp.core.secrets import make_excerpt
+from thinklsp.core.json_codec import is_shallow, read_json
+from thinklsp.core.text_safety import make_excerpt
 
 _MAX_NESTING = 100
 _MAX_ARGUMENT_CHARS = 1024 * 1024

@@ -13,9 +13,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar
 
-from thinklsp.core.identity_memo import IdentityMemo
-from thinklsp.core.json_bytes import ChunkedBody, encode_json
-from thinklsp.core.messages import ContentBlock, ConversationPart, OpaqueState, Origin, ToolResultBlock
+from thinklsp.core.json_codec import ChunkedBody, encode_json
+from thinklsp.core.messages import ContentBlock, ConversationPart, IdentityMemo, OpaqueState, Origin, ToolResultBlock
 
 Wire = dict[str, Any]
 

@@ -1,15 +1,17 @@
-"""Functions that convert provider errors to `ProviderError`s with messages that tell the user what to do.
+"""Errors of providers: one table from error texts to errors, with the remedy and the sentence that tells what to do.
 
-Each API's `errors` module first checks for that API's own error texts and then uses this module. Error texts are
-matched by short fragments, because providers may change the exact wording.
+A row of `_ROWS` applies to some dialects, statuses and texts, and the first row that matches is used. Error texts are
+matched by short fragments, because providers may change the exact wording, and gateways pass on the texts of many
+providers. An error inside a stream has no HTTP status, so its code or type determines the status. The texts come from
+the providers' error documentation, from LiteLLM 1.106 and its issues, and from recorded answers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from thinklsp.core.errors import (
     AuthenticationFailed,
@@ -20,91 +22,38 @@ from thinklsp.core.errors import (
     RateLimited,
     StreamProtocolError,
 )
-from thinklsp.core.secrets import make_excerpt
-from thinklsp.providers.base import ThinkingForm
+from thinklsp.core.text_safety import make_excerpt
+from thinklsp.providers.catalogue import ThinkingForm
 from thinklsp.providers.decoding import parse_json_object
-from thinklsp.providers.output_room import OutputTooLong, find_output_room
-from thinklsp.providers.retry_delays import find_reset, is_day_limit, parse_retry_after, parse_wait, should_retry
+from thinklsp.providers.error_reports import DAY_LIMIT, ErrorReport, find_output_room, find_status, read_report
 
-# Error texts for earlier thinking that is missing, changed, damaged or from another provider. Gateways pass on the
-# error texts of many providers, so these texts are checked for every API. They come from the providers' error
-# documentation and from LiteLLM 1.106.
-_EARLIER_THINKING = re.compile(
-    r"invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified|bound to a different conversation"
-    r"|expected `?thinking`? or `?redacted_thinking|must be passed back"
-    r"|encrypted[ _]content\b.*could not be verified|invalid_encrypted_content"
-    r"|was provided without its required|item with id '[^']*' not found"
-    r"|thought[_ ]?signature|continuation[_ ]token",
-    re.DOTALL,
-)
-# Error texts for models that do not support the requested thinking mode, such as models without thinking.
-_NO_THINKING = (
-    "does not support thinking",
-    "does not support reasoning",
-    "thinking is not supported",
-    "reasoning is not supported",
-    "reasoning is mandatory",
-)
-# Error texts for output of the model that the provider could not read, which it reports like a fault of the request.
-_OUTPUT_FAULT = re.compile(
-    r"tool_use_failed|json_validate_failed|output_parse_failed|tool call validation failed|error parsing tool call"
-)
-# Matches the error text for a model that the account may not use at all.
-_NO_QUOTA = re.compile(r"\blimit: 0(?![\d.]*\d)")
-_CACHE_HINTS = re.compile(r"prompt_cache_key|cache_control")
-_NOT_FOUND = 404
-_REJECTED_FIELD = (
-    "not support",
-    "not permitted",
-    "unsupported",
-    "unknown",
-    "unrecognized",
-    "unexpected",
-    "extra_forbidden",
-    "additional properties",
-)
+Remedy = Literal["drop", "bare", "never", "form", "effort", "compaction", "cache", "counts"]
 
 
-class ThinkingRejected(BadRequest):
-    """The error raised when a provider rejects earlier thinking in the conversation.
+class RequestRefused(BadRequest):
+    """The error raised when a provider rejects a part of the request that can be changed or left out.
 
-    The request may succeed without the earlier thinking. `prefix_changed` is true if messages before the thinking have
-    changed. `never_accepted` is true if the provider rejects all earlier thinking.
+    `remedy` is the change: `form` is another form of thinking, which is `instead`. `effort` is a lower effort.
+    `compaction`, `cache` and `counts` leave out the request for compaction, for caching and for token counts while the
+    model is thinking. The others concern earlier thinking: the provider can `drop` it because messages before it have
+    changed, the request can be sent `bare` of it, or the provider `never` accepts it.
     """
 
-    prefix_changed = False
-    never_accepted = False
+    remedy: Remedy
+    instead: ThinkingForm = "unset"
 
 
 class OutputRejected(StreamProtocolError):
     """The error raised when the provider could not read the model's output. The model can do better if told why."""
 
 
-class CompactionRefused(BadRequest):
-    """The error raised when a provider does not support compaction for the model."""
+class OutputTooLong(ContextWindowExceeded):
+    """The error raised when a prompt fits the context window, but not together with the requested output.
 
-
-class CacheHintRefused(BadRequest):
-    """The error raised when a provider rejects prompt cache hints."""
-
-
-class ThinkingCountsRefused(BadRequest):
-    """The error raised when a provider cannot report token counts while the model is thinking."""
-
-
-class EffortRefused(BadRequest):
-    """The error raised when a model rejects the requested effort, or any effort."""
-
-
-class ThinkingFormRefused(BadRequest):
-    """The error raised when a model rejects the requested form of thinking.
-
-    `instead` is the form of thinking to use in the next request.
+    `output_left` is the number of tokens that are left for the output.
     """
 
-    def __init__(self, message: str, instead: ThinkingForm) -> None:
-        super().__init__(message)
-        self.instead: ThinkingForm = instead
+    output_left = 0
 
 
 class BudgetExceeded(RateLimited):
@@ -114,245 +63,351 @@ class BudgetExceeded(RateLimited):
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorReport:
-    """A provider error in a common format.
+class _Meaning:
+    """What an error text means: the error, its sentence, and attributes that are set on the error.
 
-    `code` is the provider's own name for the error, and `kind` is the error's `type`, if it has one. `model` is the
-    requested model ID. `param` is the request field that the provider rejects. `wait_seconds` is the delay that the
-    provider asked for.
+    The sentence may contain `{status}` and the named groups of the row's pattern. If `is_quoted` is true, the
+    provider's message follows.
     """
 
-    status: int
-    message: str
-    code: str
-    wait_seconds: float | None = None
-    model: str = ""
-    param: str = ""
-    kind: str = ""
-
-    @property
-    def quotation(self) -> str:
-        """The provider's message as a sentence that can be appended to another sentence, or an empty string."""
-        line = make_excerpt(self.message, self.model)
-        return f" The provider says: {line}{'' if line[-1] in '.!?…' else '.'}" if line else ""
+    error: type[ProviderError]
+    sentence: str
+    attributes: Mapping[str, Any]
+    is_quoted: bool
 
 
-ReportReader = Callable[[int, Mapping[str, Any], str, float | None], ErrorReport]
-"""Builds a report from the HTTP status, the JSON object or plain text, and the retry delay in seconds."""
+def _mean(error: type[ProviderError], sentence: str, *, is_quoted: bool = True, **attributes: Any) -> _Meaning:
+    return _Meaning(error, sentence, attributes, is_quoted)
+
+
+_BUDGET = _mean(
+    BudgetExceeded,
+    "Your budget at this service is used up ({status}): wait until it is reset, or ask the administrator of the "
+    "service to raise it.",
+)
+_KEY = _mean(
+    AuthenticationFailed,
+    "The provider rejected the API key ({status}): check the source of the key (environment variable, keyring or "
+    "command) and that the key belongs to this provider.",
+)
+_SERVER_KEY = _mean(
+    AuthenticationFailed,
+    "The server requires a valid API key (401): set `THINKLSP_COMPATIBLE_API_KEY`, or check the key that is configured "
+    "for this server.",
+)
+_NO_CREDIT = _mean(
+    BadRequest, "The API key's account has no credit left ({status}): add credit in the provider's console."
+)
+_SPEND_LIMIT = _mean(
+    RateLimited,
+    "The account has reached its spend limit ({status}): raise the limit in the provider's console or wait until it is "
+    "reset.",
+    retryable=False,
+)
+_REQUEST_SIZE = _mean(
+    RateLimited,
+    "The request exceeds the account's rate limit on its own (429): compact the conversation, start a new session, or "
+    "raise the limit in the provider's console.",
+    retryable=False,
+)
+_NO_QUOTA = _mean(
+    RateLimited,
+    "This account has no quota for this model ({status}): choose another model, or enable billing in the provider's "
+    "console.",
+    retryable=False,
+)
+_DAY_QUOTA = "This model's daily quota is used up ({status}): choose another model, raise the quota in the provider's "
+_UNTIL_TOMORROW = _mean(RateLimited, f"{_DAY_QUOTA}console, or wait until tomorrow.", retryable=False)
+_WINDOW = "The conversation exceeds the model's context window: compact it or start a new session."
+_OUTPUT = (
+    "The conversation and `maxTokens` together exceed the model's context window: lower `maxTokens`, or compact the "
+    "conversation."
+)
+_TOO_LONG = _mean(ContextWindowExceeded, _WINDOW)
+_TOO_LONG_HERE = _mean(ContextWindowExceeded, f"{_WINDOW} On your own server, you can also raise the context length.")
+_EARLIER_THINKING = (
+    "The provider rejected the earlier thinking in this conversation: compact it or start a new session."
+)
+_BARE = _mean(RequestRefused, _EARLIER_THINKING, is_quoted=False, remedy="bare")
+_NEVER = _mean(
+    RequestRefused,
+    'The server rejects the model\'s earlier thinking: set `reasoning = "none"` under '
+    "`[providers.openai-compatible]` in your config.toml.",
+    remedy="never",
+)
+_NO_COMPACTION = _mean(
+    RequestRefused,
+    "The provider does not offer compaction for this model: set `compaction.by` to `thinklsp`.",
+    remedy="compaction",
+)
+_NO_SUMMARIES = _mean(
+    BadRequest,
+    "The provider offers no readable thinking summaries for this account or this model: set `thinking.display` to "
+    "`status`, or verify the organization in the provider's console.",
+)
+_FORM = "The model rejected this form of thinking: change `thinking.mode`."
+_UNSET, _OFF, _ADAPTIVE, _BETWEEN_TOOLS = (
+    _mean(RequestRefused, _FORM, remedy="form", instead=instead)
+    for instead in ("unset", "off", "adaptive", "between_tools")
+)
+_NO_OFF = _mean(
+    RequestRefused,
+    "The model cannot turn thinking off: set `thinking.mode` to `auto`.",
+    remedy="form",
+    instead="adaptive",
+)
+_EFFORT = _mean(RequestRefused, "The model rejected this effort: change `effort`.", remedy="effort")
+_NO_TOOLS = _mean(BadRequest, "{model} cannot call tools, which thinklsp needs: choose another model with `model`.")
+_NOT_FETCHED = _mean(
+    BadRequest,
+    "The server has no model {model}: choose another model with `model` or download it first (`ollama pull {model}`).",
+)
+_LOADING = _mean(Overloaded, "The server is still loading its model (503).", loading=True, retry_after=10.0)
+
+_ANY = range(1_000)
+# The statuses of rejected requests. Some servers respond with status 404 if an item in the conversation is missing.
+# Servers of Chat Completions use different statuses for the same error.
+_REJECTED = (400, 404, 422)
+_CHAT = "chat"
+
+
+class _Row(NamedTuple):
+    """The meaning of the responses that match.
+
+    `dialects` are the names of dialects or kinds of server, or an empty string for all of them. If `statuses` is None,
+    the row applies to statuses of rejected requests. `pattern` is searched in the error's names and its message. If
+    `has_wait` is set, the row applies only if the provider names a delay, or only if it does not.
+    """
+
+    dialects: str
+    statuses: Collection[int] | None
+    pattern: str
+    meaning: _Meaning
+    has_wait: bool | None = None
+
+    def match(self, report: ErrorReport, dialects: Collection[str]) -> re.Match[str] | None:
+        statuses = self.statuses or (_ANY if _CHAT in dialects else _REJECTED)
+        if report.status not in statuses or self.has_wait not in (None, report.wait_seconds is not None):
+            return None
+        is_own = not self.dialects or not set(dialects).isdisjoint(self.dialects.split())
+        return re.search(self.pattern, report.text, re.IGNORECASE | re.DOTALL) if is_own else None
+
+
+def _both(one: str, other: str) -> str:
+    """Return a pattern for texts that match both patterns, in any order."""
+    return f"^(?=.*(?:{one})).*(?:{other})"
+
+
+_TOO_LONG_TEXTS = (
+    r"context_length_exceeded|exceed_context_size|available context size|max(?:imum)? context length"
+    r"|maximum model length|(?:exceeds|greater than) the context length|context the overflows|exceed context limit"
+    r"|exceeded model token limit|prompt is too long|`max_new_tokens` must be <=|context window"
+    r"|exceeds the maximum number of tokens|input token count|request payload size exceeds"
+)
+_THINKING_TEXTS = (
+    r"invalid `?signature`? in `?thinking|thinking`? blocks .*cannot be modified|bound to a different conversation"
+    r"|expected `?thinking`? or `?redacted_thinking|must be passed back|encrypted[ _]content\b.*could not be verified"
+    r"|was provided without its required|item with id '[^']*' not found|thought[_ ]?signature|continuation[_ ]token"
+)
+_UNKNOWN_FIELD = (
+    r"extra inputs are not permitted|extra_forbidden|unknown parameter|unsupported[ _]parameter"
+    r"|unrecognized request argument|additional properties|unknown field|unknown name|is unsupported"
+)
+_THINKING_FIELD = r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b"
+_REASONING_FIELD = r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b"
+_LEVEL_REFUSED = _both(r"\breasoning(?:[_. ]effort| value)\b", "invalid|unsupported|not support|must be|should be")
+_NONE_REFUSED = r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]"""
+_NO_MODEL = (
+    r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
+    r"|\bmodel \S+ (?:is |was )?(?:not found|does not exist)|\bmodel \S+, try pulling|invalid model name"
+)
+_QUOTED_MODEL = r"""\bmodel ["'`](?P<model>[^"'`]+)["'`]"""
+
+_NO_ADDRESS = (
+    "The server has no such address or model ({status}): check `model`, and check the base URL, which usually ends in "
+    "`/v1`."
+)
+_NOT_FOUND = "The provider does not recognize this model or address (404): check `model` and the base URL."
+_BY_STATUS: tuple[tuple[str, Collection[int], type[ProviderError], str], ...] = (
+    ("", [401], _KEY.error, _KEY.sentence),
+    ("", [403], AuthenticationFailed, "The API key is not allowed to do this (403)."),
+    (
+        _CHAT,
+        [404, 405],
+        BadRequest,
+        _NO_ADDRESS,
+    ),
+    ("", [404], BadRequest, _NOT_FOUND),
+    ("", [408, 409], Overloaded, "The provider could not complete the request ({status})."),
+    (
+        "",
+        [413],
+        ContextWindowExceeded,
+        "The conversation is too large for one request to this provider (413): compact it or start a new session.",
+    ),
+    ("", [429], RateLimited, "This account has reached the provider's rate limit (429)."),
+    ("google", [499], Overloaded, "The provider aborted the request ({status})."),
+    (_CHAT, [501], BadRequest, "The server does not support this request (501)."),
+    ("", [503, 529], Overloaded, "The provider is overloaded ({status})."),
+    ("", range(500, 1_000), Overloaded, "The provider has an internal error ({status})."),
+    ("", range(400), BadRequest, "The response was not a model answer ({status}): check the base URL."),
+)
+
+_ROWS = (
+    # Gateways report budgets with different statuses, so the name and the text of the error are checked.
+    _Row("", _ANY, r"\bbudget_exceeded\b", _BUDGET),
+    _Row("", [429], r"^[^\n]*\bbilling_error\b", _BUDGET),
+    _Row("", range(400, 500), r"budget has been exceeded|exceeded ?budget|over budget|crossed budget", _BUDGET),
+    _Row("", range(400, 500), r"max budget limit|spend limit reached", _BUDGET),
+    # Output of the model that the provider could not read, which it reports like a fault of the request.
+    _Row(
+        "",
+        {*_ANY} - {401, 403, 429},
+        "(?P<fault>tool_use_failed|json_validate_failed|output_parse_failed|tool call validation failed"
+        "|error parsing tool call)",
+        _mean(OutputRejected, "The provider could not read the model's tool call ({fault})."),
+    ),
+    _Row(_CHAT, [401], "", _SERVER_KEY),
+    _Row("", None, "api key not valid|api key expired|api_key_invalid", _KEY),
+    _Row("", [429], "request too large", _REQUEST_SIZE),
+    # A text about compaction may also mention the context window.
+    _Row("responses", None, "param=context_management|'context_management", _NO_COMPACTION),
+    _Row("responses", _ANY, "context_length_exceeded", _TOO_LONG),
+    _Row(_CHAT, None, _TOO_LONG_TEXTS, _TOO_LONG_HERE),
+    _Row("", None, _TOO_LONG_TEXTS, _TOO_LONG),
+    # Earlier thinking that is missing, changed, damaged or from another provider.
+    _Row("anthropic", None, "bound to a different conversation", replace(_BARE, attributes={"remedy": "drop"})),
+    _Row("", _ANY, "invalid_encrypted_content", _BARE),
+    _Row("", None, _THINKING_TEXTS, _BARE),
+    _Row(_CHAT, None, _both(_UNKNOWN_FIELD, _REASONING_FIELD), _NEVER),
+    # Other parts of a request.
+    _Row(
+        "",
+        None,
+        _both("prompt_cache_key|cache_control", f"not support|not permitted|unsupported|unexpected|{_UNKNOWN_FIELD}"),
+        _mean(RequestRefused, "The provider does not accept prompt cache hints.", remedy="cache"),
+    ),
+    _Row(
+        "anthropic",
+        None,
+        "thinking-token-count",
+        _mean(RequestRefused, "The provider does not count tokens while the model thinks.", remedy="counts"),
+    ),
+    _Row("responses", None, r"reasoning\.summary|reasoning summaries", _NO_SUMMARIES),
+    # The form of thinking, and the form that the model accepts instead.
+    _Row("anthropic", None, '"type": "between_tools"} instead of', _BETWEEN_TOOLS),
+    _Row("anthropic", None, r'"thinking\.type\.(?:enabled|disabled)" is not supported', _ADAPTIVE),
+    _Row("anthropic", None, r'"thinking\.type\.between_tools" is not supported', _OFF),
+    _Row("anthropic", None, r"thinking: input tag|thinking\.(?:adaptive|between_tools)\.", _UNSET),
+    _Row("", None, r"(?:thinking|reasoning) is not supported|does not support (?:thinking|reasoning)\b", _UNSET),
+    _Row("", None, "reasoning is mandatory|thinking is not enabled for this model", _UNSET),
+    _Row("google", None, "include_thoughts is only enabled when thinking is", _UNSET),
+    _Row("google", None, "budget 0 is invalid|only works in thinking mode|thinking[ _]?budget", _ADAPTIVE),
+    _Row("chat responses", None, _both(_UNKNOWN_FIELD, _THINKING_FIELD), _UNSET),
+    _Row(
+        _CHAT,
+        None,
+        _both(_LEVEL_REFUSED, "/v1/responses"),
+        _mean(BadRequest, "This model supports tools only in the Responses API: set `provider` to `openai`."),
+    ),
+    _Row(_CHAT, None, _both(_LEVEL_REFUSED, _NONE_REFUSED), _UNSET),
+    _Row("responses", None, _both(r"reasoning\.effort", _NONE_REFUSED), _NO_OFF),
+    # Gateways use other providers' field names for the effort.
+    _Row("anthropic", None, r"output_config|effort parameter|reasoning[._]effort", _EFFORT),
+    _Row("google", None, "thinking[ _]?level", _EFFORT),
+    _Row(_CHAT, None, _LEVEL_REFUSED, _EFFORT),
+    _Row("responses", None, r"reasoning\.effort", _EFFORT),
+    _Row("responses", None, "param=reasoning|encrypted content is not supported", _UNSET),
+    # The model has no tools, or does not exist.
+    _Row("", None, r"(?:(?P<model>\S+) )?does not support (?:tools?|function calling)\b|support tool use", _NO_TOOLS),
+    _Row(
+        "",
+        None,
+        r"function calling is not (?:enabled|supported)(?: for (?:models/)?(?P<model>[\w.-]*\w))?",
+        _NO_TOOLS,
+    ),
+    _Row(
+        _CHAT,
+        None,
+        "(?P<flags>--jinja|--enable-auto-tool-choice and --tool-call-parser)",
+        _mean(BadRequest, "The server was started without support for tools: start it with {flags}."),
+    ),
+    _Row(_CHAT, None, _both("try pulling", _QUOTED_MODEL), _NOT_FETCHED),
+    _Row("ollama", None, _both(_NO_MODEL, _QUOTED_MODEL), _NOT_FETCHED),
+    _Row(
+        _CHAT,
+        None,
+        _both(_NO_MODEL, _QUOTED_MODEL),
+        _mean(BadRequest, "The server has no model {model}: choose another model with `model`."),
+    ),
+    _Row(
+        _CHAT,
+        None,
+        _NO_MODEL,
+        _mean(BadRequest, "The server has no such model: choose another model with `model`."),
+    ),
+    _Row(_CHAT, [503], r"\bloading (?:the )?model\b", _LOADING),
+    _Row(_CHAT, [503], r"\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b", _LOADING),
+    # Credit and limits of the account.
+    _Row("", [402], "", _NO_CREDIT),
+    _Row("", _ANY, "insufficient_quota|billing_not_active|insufficient balance|exceeded_current_quota", _NO_CREDIT),
+    _Row("", _ANY, "credit balance is too low", _NO_CREDIT),
+    _Row("", _ANY, "billing_hard_limit_reached|reached your specified api usage limits", _SPEND_LIMIT),
+    _Row("", [429], "enforced_spend_limit_reached", _SPEND_LIMIT, has_wait=False),
+    _Row("", [429], r"\blimit: 0(?![\d.]*\d)", _NO_QUOTA),
+    # The delay beside Google's daily limit is that of the limit of the minute.
+    _Row("google", [429], r"^[^\n]*PerDay", _UNTIL_TOMORROW),
+    _Row("", [429], DAY_LIMIT, _UNTIL_TOMORROW, has_wait=False),
+    _Row("", [429], DAY_LIMIT, _mean(RateLimited, f"{_DAY_QUOTA}console.")),
+    *(_Row(dialects, statuses, "", _mean(error, sentence)) for dialects, statuses, error, sentence in _BY_STATUS),
+    # thinklsp does not recognize the provider's reason.
+    _Row("", [400, 422], "", _mean(BadRequest, "The provider rejected the request ({status}).", unexplained=True)),
+    _Row("", _ANY, "", _mean(BadRequest, "The provider rejected the request ({status}).")),
+)
+
+
+def classify(report: ErrorReport, dialects: Collection[str]) -> ProviderError:
+    """Return the error of the first row that matches the report."""
+    matches = ((row.meaning, row.match(report, dialects)) for row in _ROWS)
+    meaning, match = next((meaning, match) for meaning, match in matches if match is not None)
+    kind, sentence, left = meaning.error, meaning.sentence, find_output_room(report.message)
+    if kind is ContextWindowExceeded and left is not None:
+        kind, sentence = OutputTooLong, sentence.replace(_WINDOW, _OUTPUT)
+    # A name in a text may be the path of a model. Ollama adds the address of its library.
+    found = {name: (value or "").rsplit("/library/", 1)[-1][:200] for name, value in match.groupdict().items()}
+    words = {name: make_excerpt(value, report.model) or "This model" for name, value in found.items()}
+    text = sentence.format(status=report.status, **words)
+    error = kind(text + (report.quotation if meaning.is_quoted else ""))
+    for name, value in meaning.attributes.items():
+        setattr(error, name, value)
+    if isinstance(error, OutputTooLong):
+        error.output_left = left or 0
+    if report.wait_seconds is not None and (error.retryable or isinstance(error, BudgetExceeded)):
+        error.retry_after = report.wait_seconds
+    return error
 
 
 def classify_response(
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-    model: str,
-    read_report: ReportReader,
-    classify: Callable[[ErrorReport], ProviderError],
+    dialects: Collection[str], status: int, headers: Mapping[str, str], body: bytes, model: str
 ) -> ProviderError:
-    """Return the error for a non-streaming HTTP response."""
+    """Return the error for a non-streaming HTTP response. Header names are lowercase."""
     content = parse_json_object(body)
     plain = "" if content else body[:10_000].decode("utf-8", "replace")
-    report = replace(read_report(status, content, plain, parse_retry_after(headers)), model=model)
-    if report.wait_seconds is None and is_day_limit(report.message):
-        report = replace(report, wait_seconds=find_reset(content, headers))
-    failure = classify(report)
-    override = should_retry(headers)
+    error = classify(read_report(status, content, headers, plain, model), dialects)
+    override = {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
     # A retry does not help before the budget is raised or paid.
-    if override is not None and status != 402 and not isinstance(failure, BudgetExceeded):
-        failure.retryable = override
-    return failure
+    if override is not None and status != 402 and not isinstance(error, BudgetExceeded):
+        error.retryable = override
+    return error
+
+
+def classify_event(dialect: str, content: Mapping[str, Any]) -> ProviderError:
+    """Return the error for an error event, or for an error object in a response with status 200."""
+    return classify(read_report(find_status(content), content), (dialect,))
 
 
 def name_address(error: ProviderError, status: int, url: str, model: str) -> ProviderError:
     """Add the address and the model to the error if the address or the model was not found."""
-    if status == _NOT_FOUND:
+    if status == 404:
         error.args = (f"{error} The request for {model or 'no model'} went to {url}.",)
     return error
-
-
-def build_plain_report(status: int, content: Mapping[str, Any], plain: str, wait_seconds: float | None) -> ErrorReport:
-    """Return the report for a response without an error object, for example one with a plain text from a gateway."""
-    texts = (read_words(content.get(key)) for key in ("error", "detail", "message"))
-    return ErrorReport(status, next(filter(None, texts), plain), "", wait_seconds)
-
-
-def read_words(value: object) -> str:
-    """Return an error text, or the texts of a list of errors, as FastAPI sends it. Return "" for anything else."""
-    if isinstance(value, list):
-        return "; ".join(_read_item(item) if isinstance(item, dict) else str(item) for item in value)
-    return value if isinstance(value, str) else ""
-
-
-def _read_item(item: Mapping[str, Any]) -> str:
-    """Return the text of an error in a list, behind the name of the field that it is about."""
-    place, text = item.get("loc"), str(item.get("msg") or item.get("message") or item)
-    return f"{'.'.join(map(str, place))}: {text}" if isinstance(place, list) else text
-
-
-def classify_by_status(report: ErrorReport) -> ProviderError:
-    """Return the error that corresponds to the HTTP status."""
-    match report.status:
-        case 401:
-            return build_key_error(report)
-        case 403:
-            return AuthenticationFailed(f"The API key is not allowed to do this (403).{report.quotation}")
-        case 402:
-            return build_credit_error(report)
-        case 404:
-            return BadRequest(
-                "The provider does not recognize this model or address (404): "
-                f"check `model` and the base URL.{report.quotation}"
-            )
-        case 413:
-            return ContextWindowExceeded(
-                "The conversation is too large for one request to this provider (413): compact it or start a new "
-                "session."
-            )
-        case 429:
-            return _build_rate_limit_error(report)
-        case 408 | 409:
-            return Overloaded(
-                f"The provider could not complete the request ({report.status}).{report.quotation}",
-                retry_after=report.wait_seconds,
-            )
-        case status if status >= 500:
-            return _build_overload_error(report)
-        case status if status < 400:
-            return BadRequest(f"The response was not a model answer ({status}): check the base URL.{report.quotation}")
-        case _:
-            rejection = BadRequest(f"The provider rejected the request ({report.status}).{report.quotation}")
-            rejection.unexplained = report.status in (400, 422)
-            return rejection
-
-
-def build_key_error(report: ErrorReport) -> AuthenticationFailed:
-    """Return the error for an API key that the provider rejected."""
-    return AuthenticationFailed(
-        f"The provider rejected the API key ({report.status}): check the source of the key (environment variable, "
-        f"keyring or command) and that the key belongs to this provider.{report.quotation}"
-    )
-
-
-def is_earlier_thinking_rejected(text: str) -> bool:
-    """Return whether a lowercase error text rejects earlier thinking in the conversation."""
-    return _EARLIER_THINKING.search(text) is not None
-
-
-def is_thinking_rejected(text: str) -> bool:
-    """Return whether a lowercase error text states that the model does not support the requested thinking mode."""
-    return has_any(_NO_THINKING, text)
-
-
-def has_any(fragments: Iterable[str], text: str) -> bool:
-    """Return whether the text contains any of the fragments."""
-    return any(fragment in text for fragment in fragments)
-
-
-def find_cache_hint_error(report: ErrorReport) -> CacheHintRefused | None:
-    """Return the error for a rejected `prompt_cache_key` or `cache_control` field.
-
-    Return None if the error does not concern these fields.
-    """
-    text = report.message.lower()
-    if _CACHE_HINTS.search(text) is None or not has_any(_REJECTED_FIELD, text):
-        return None
-    return CacheHintRefused(f"The provider does not accept prompt cache hints.{report.quotation}")
-
-
-def build_context_error(report: ErrorReport, advice: str = "") -> ContextWindowExceeded:
-    """Return the error for a request that exceeds the model's context window. `advice` is one more sentence."""
-    if (left := find_output_room(report.message)) is not None:
-        return OutputTooLong(
-            "The conversation and `maxTokens` together exceed the model's context window: lower `maxTokens`, or "
-            f"compact the conversation.{advice}{report.quotation}",
-            left,
-        )
-    return ContextWindowExceeded(
-        "The conversation exceeds the model's context window: compact it or start a new session."
-        f"{advice}{report.quotation}"
-    )
-
-
-def build_thinking_form_error(report: ErrorReport, instead: ThinkingForm) -> ThinkingFormRefused:
-    """Return the error for a rejected form of thinking. `instead` is the form to use in the next request."""
-    return ThinkingFormRefused(
-        f"The model rejected this form of thinking: change `thinking.mode`.{report.quotation}", instead
-    )
-
-
-def build_effort_error(report: ErrorReport) -> EffortRefused:
-    """Return the error for a rejected effort."""
-    return EffortRefused(f"The model rejected this effort: change `effort`.{report.quotation}")
-
-
-def build_no_tools_error(name: str, report: ErrorReport) -> BadRequest:
-    """Return the error for a model that cannot call tools."""
-    return BadRequest(
-        f"{name} cannot call tools, which thinklsp needs: choose another model with `model`.{report.quotation}"
-    )
-
-
-def build_thinking_error(*, prefix_changed: bool = False, never_accepted: bool = False) -> ThinkingRejected:
-    """Return the error for earlier thinking that the provider rejected."""
-    error = ThinkingRejected(
-        "The provider rejected the earlier thinking in this conversation: compact it or start a new session."
-    )
-    error.prefix_changed, error.never_accepted = prefix_changed, never_accepted
-    return error
-
-
-def build_credit_error(report: ErrorReport) -> ProviderError:
-    """Return the error for an account without credit."""
-    return BadRequest(
-        f"The API key's account has no credit left ({report.status}): add credit in the provider's console."
-        f"{report.quotation}"
-    )
-
-
-def build_spend_limit_error(report: ErrorReport) -> ProviderError:
-    """Return the error for an account that has reached its spend limit."""
-    return RateLimited(
-        f"The account has reached its spend limit ({report.status}): raise the limit in the provider's console or "
-        f"wait until it is reset.{report.quotation}",
-        retryable=False,
-    )
-
-
-def build_daily_quota_error(report: ErrorReport, wait_seconds: float | None = None) -> ProviderError:
-    """Return the error for an exhausted daily quota. Another attempt is made only if the wait is known and short."""
-    if _NO_QUOTA.search(report.message):
-        return RateLimited(
-            f"This account has no quota for this model ({report.status}): choose another model, or enable billing in "
-            f"the provider's console.{report.quotation}",
-            retryable=False,
-        )
-    until = "" if wait_seconds is not None else ", or wait until tomorrow"
-    return RateLimited(
-        f"This model's daily quota is used up ({report.status}): choose another model, raise the quota in the "
-        f"provider's console{until}.{report.quotation}",
-        retry_after=wait_seconds,
-        retryable=wait_seconds is not None,
-    )
-
-
-def _build_rate_limit_error(report: ErrorReport) -> ProviderError:
-    wait = parse_wait(report.message) if report.wait_seconds is None else report.wait_seconds
-    if _NO_QUOTA.search(report.message) or is_day_limit(f"{report.code} {report.message}"):
-        return build_daily_quota_error(report, wait)
-    return RateLimited(f"This account has reached the provider's rate limit (429).{report.quotation}", retry_after=wait)
-
-
-def find_output_fault(report: ErrorReport) -> OutputRejected | None:
-    """Return the error for output of the model that the provider could not read, or None for any other error."""
-    match = _OUTPUT_FAULT.search(f"{report.code} {report.message}".lower())
-    if match is None or report.status in (401, 403, 429):
-        return None
-    return OutputRejected(f"The provider could not read the model's tool call ({match[0]}).{report.quotation}")
-
-
-def _build_overload_error(report: ErrorReport) -> ProviderError:
-    cause = "is overloaded" if report.status in (503, 529) else "has an internal error"
-    return Overloaded(
-        f"The provider {cause} ({report.status}).{report.quotation}",
-        retry_after=report.wait_seconds,
-    )

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, SummaryLength, ThinkingDisplay
-from thinklsp.providers.base import Thinking, ThinkingForm
-from thinklsp.providers.model_info import ModelInfo
+from thinklsp.providers.base import Thinking
+from thinklsp.providers.catalogue import ModelInfo, ThinkingForm
 
 # Special budget values for models that use budgets instead of effort levels.
 BUDGET_OFF, BUDGET_DYNAMIC = 0, -1

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
-from thinklsp.core.code_fences import wrap_in_fence
 from thinklsp.core.images import format_placeholder
+from thinklsp.core.markdown import wrap_in_fence
 from thinklsp.core.messages import (
     AssistantMessage,
     ContentBlock,

@@ -12,22 +12,20 @@ from pydantic import ValidationError
 from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS, STRICTNESS, has_invalid_log_level
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import replace_sections
-from thinklsp.settings.error_messages import (
-    PREVIOUS_KEPT,
-    describe_unknown_settings,
-    find_nearest,
-    format_invalid_value,
-    format_key,
-    format_rejection,
-)
 from thinklsp.settings.model import (
     KEYS,
     MAPPINGS,
+    PREVIOUS_KEPT,
     Provider,
     Settings,
     build_settings,
     build_variable_name,
+    describe_unknown_settings,
+    find_nearest,
     find_unknown_variables,
+    format_invalid_value,
+    format_key,
+    format_rejection,
     read_environment,
     read_value,
     to_snake_case,
@@ -348,3 +346,30 @@ def _find_restricted(leaves: Iterable[tuple[str, Any]], place: str = "", depth: 
 
 def _to_camel(name: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+class CheckedSettings:
+    """The editor settings of a connection, checked against the user's own settings.
+
+    `editor` contains the effective settings. `warn` shows a sentence to the user.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._reported_problems: set[str] = set()
+        self.editor = EditorSettings()
+
+    def report_problems(self, user: UserSettings) -> None:
+        """Report problems with the user's settings file and environment. Each problem is reported only once."""
+        for problem in user.problems:
+            if problem not in self._reported_problems:
+                self._warn(problem)
+        self._reported_problems.update(user.problems)
+
+    def configure(self, raw: object, user: UserSettings) -> None:
+        """Apply new editor settings. Rejected and ignored values are reported only once."""
+        keyed = frozenset(list_keyed_providers(user))
+        editor, sentences = self.editor.apply_configuration(raw, user, keyed=keyed)
+        self.editor, loosening = find_ignored(user, editor, keyed=keyed)
+        for sentence in (*sentences, *loosening):
+            self._warn(sentence)

@@ -19,7 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from thinklsp.core.observer import (
+from thinklsp.core.server_context import (
     CallObserver,
     CallOutcome,
     LoginRejection,

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from thinklsp import __version__
-from thinklsp.core.observer import (
+from thinklsp.core.server_context import (
     CallObserver,
     CallOutcome,
     ModelLabels,

@@ -11,8 +11,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from thinklsp.core.errors import ToolFailed
-from thinklsp.core.file_sight import FileSight, compute_digest, describe_text
 from thinklsp.core.lines import split_lines
+from thinklsp.core.messages import FileSight, compute_digest, describe_text
 from thinklsp.core.text_safety import (
     escape_invisible,
     find_cut_mark,
@@ -26,7 +26,7 @@ from thinklsp.tools.read import is_showable, read_existing
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread_if_long
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import MAX_EDIT_BYTES
-from thinklsp.workspace.relpath import quote_path
+from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import FileText, Place, Source
 
 _MAX_NAMED = 20

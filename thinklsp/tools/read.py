@@ -12,14 +12,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from thinklsp.core.errors import PathRefused, ToolFailed
-from thinklsp.core.file_sight import describe_text
 from thinklsp.core.lines import split_lines
+from thinklsp.core.messages import describe_text
 from thinklsp.core.text_safety import RESULT_LIMIT, can_restore, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput, is_kept_path
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread, run_in_thread_if_long
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.relpath import quote_path
+from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import FileText, Place
 
 _NOTE_RESERVE = 300

@@ -14,13 +14,13 @@ import pytest
 
 from tests.support.scripted_model import check_sendable, run_to_end
 from tests.support.services import WAYS, Service
-from thinklsp.agent.compaction_plan import is_summary_message
-from thinklsp.agent.context_meter import measure_messages
+from thinklsp.agent.budget import measure_messages
+from thinklsp.agent.summary import is_summary_message
 from thinklsp.core.events import ContextCompacted, TurnEvent
 from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock, find_compaction_origin
 from thinklsp.engine import ChatRequest, Engine
 from thinklsp.offline.scenario import Scenario
-from thinklsp.providers.anthropic.adapter import AnthropicAdapter
+from thinklsp.providers.anthropic_adapter import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.settings.sources import EditorSettings

@@ -20,8 +20,8 @@ def list_loaded(*modules: str) -> list[str]:
 @pytest.mark.parametrize("front_end", ["lsp", "acp", "terminal"])
 def test_one_user_loads_nothing(front_end: str) -> None:
     modules = {
-        "lsp": ("thinklsp.cli.serve_stdio", "thinklsp.lsp.transport.stdio", "thinklsp.lsp.commands"),
-        "acp": ("thinklsp.cli.serve_acp", "thinklsp.acp.acp_stdio"),
+        "lsp": ("thinklsp.cli.serve_stdio", "thinklsp.lsp.transport.connection", "thinklsp.lsp.commands"),
+        "acp": ("thinklsp.acp.initialization", "thinklsp.acp.acp_server"),
         "terminal": ("thinklsp.cli.main", "thinklsp.cli.ask", "thinklsp.cli.doctor", "thinklsp.cli.sessions"),
     }
     assert list_loaded(*modules[front_end]) == []

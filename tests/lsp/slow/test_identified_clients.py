@@ -18,16 +18,14 @@ from websockets.datastructures import Headers
 from tests.support.client.raw import HandshakeRefused, WebSocketWire
 from tests.support.identity_provider import IdentityProvider, providing
 from tests.support.watching import HANG_SECONDS, seen
-from thinklsp.core.client_identity import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
-from thinklsp.identity.failure_limit import MAX_FAILURES
+from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
 from thinklsp.identity.jwt_verifier import OidcVerifier
-from thinklsp.identity.tokens import LEEWAY_SECONDS
-from thinklsp.lsp.editor.client_access import ClientAccess
-from thinklsp.lsp.editor.client_environment import build_client_environment, list_private_folders
+from thinklsp.identity.tokens import LEEWAY_SECONDS, MAX_FAILURES, ClientAccess
+from thinklsp.lsp.editor.connection_state import build_client_environment, list_private_folders
 from thinklsp.lsp.transport import websocket
 from thinklsp.lsp.transport.connection import create_server
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig
-from thinklsp.lsp.transport.token_gate import LoginRefusal, TokenGate
+from thinklsp.lsp.transport.websocket import LoginRefusal, TokenGate
 from thinklsp.settings.user_file import NetworkSection
 
 NOBODY = {"processId": None, "rootUri": None, "capabilities": {}}
@@ -95,7 +93,7 @@ async def opened() -> AsyncIterator[Door]:
     async with providing() as provider:
         verifier = OidcVerifier(provider.section, NetworkSection())
         listening = socket.create_server(("127.0.0.1", 0))
-        async with websocket.listen(ListenConfig(listening, None, frozenset(), verifier), registry):
+        async with websocket.listen_ws(ListenConfig(listening, None, frozenset(), verifier), registry):
             door = Door(provider, listening.getsockname()[1])
             yield door
         for client in door.clients:
@@ -209,7 +207,7 @@ async def test_renewal_needs_a_valid_token_of_the_same_user(door: Door) -> None:
 async def test_local_client_has_nothing_to_renew() -> None:
     registry, token = ConnectionRegistry(), "x" * 40
     listening = socket.create_server(("127.0.0.1", 0))
-    async with websocket.listen(ListenConfig(listening, token), registry):
+    async with websocket.listen_ws(ListenConfig(listening, token), registry):
         wire = await WebSocketWire.upgraded(listening.getsockname()[1], f"Authorization: Bearer {token}")
         client = Client(wire)
         assert "experimental" not in await client.initialize()

@@ -96,7 +96,7 @@ FAILED = {
 }
 FAILING = """
 from thinklsp.cli.logs import log_to_stderr
-from thinklsp.jsonrpc.server_process import run_and_exit
+from thinklsp.jsonrpc.stdio import run_and_exit
 async def serve(): raise {}
 log_to_stderr()
 run_and_exit(serve())

@@ -19,8 +19,7 @@ import pytest
 from tests.lsp.test_start import INITIALIZE, frame
 from tests.support.outside import ARGV
 from tests.support.watching import HANG_SECONDS
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.lsp.protocol.frames import FrameDecoder
+from thinklsp.jsonrpc.framing import BadFrame, FrameDecoder
 
 TALK: list[dict[str, Any]] = [
     {"id": 1, "method": "initialize", "params": INITIALIZE},

@@ -17,14 +17,13 @@ from typing import Any
 from lsprotocol import types
 
 from thinklsp.core import messages
-from thinklsp.jsonrpc import envelope
+from thinklsp.jsonrpc import framing, rpc_messages
+from thinklsp.jsonrpc.stdio import ExitCode
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.edits import workspace_edits
-from thinklsp.lsp.protocol import frames
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
-from thinklsp.lsp.transport.connection import Connection
 from thinklsp.sessions.sqlite_store import MemoryStore, SqliteStore
 
 KEPT: list[Any] = []
@@ -103,18 +102,18 @@ def _grow(original: Any, protocol: LspProtocol, *given: Any, **named: Any) -> No
     original(protocol, *given, **named)
 
 
-def _die_of_a_header(original: Any, decoder: frames.FrameDecoder, line: bytes) -> Any:
+def _die_of_a_header(original: Any, decoder: framing.FrameDecoder, line: bytes) -> Any:
     if line.startswith(b"Content-Type"):
         os._exit(3)
     return original(decoder, line)
 
 
-def _leave_slowly(original: Any, connection: Connection, code: int) -> None:
+def _leave_slowly(original: Any, exit_code: ExitCode, code: int) -> None:
     time.sleep(1.5)
-    original(connection, code)
+    original(exit_code, code)
 
 
-def _grow_deaf(original: Any, decoder: frames.FrameDecoder, data: bytes) -> list[Any]:
+def _grow_deaf(original: Any, decoder: framing.FrameDecoder, data: bytes) -> list[Any]:
     if b"GET / HTTP" in data:
         decoder.__dict__["deaf"] = True
     return [] if "deaf" in decoder.__dict__ else list(original(decoder, data))
@@ -222,12 +221,12 @@ PLANTS: dict[str, Callable[[], None]] = {
     "drops replies": lambda: _change_replies(_drop),
     "replies twice": lambda: _change_replies(_double),
     "pops up": lambda: _change_errors(_pop_up),
-    "dies of a message": lambda: around(envelope, "parse_message", _die),
+    "dies of a message": lambda: around(rpc_messages, "parse_message", _die),
     "tells its insides": lambda: _change_errors(_tell_insides),
     "grows": lambda: _change_errors(_grow),
-    "dies of a header": lambda: around(frames.FrameDecoder, "_read_line", _die_of_a_header),
-    "leaves slowly": lambda: around(Connection, "request_exit", _leave_slowly),
-    "grows deaf": lambda: around(frames.FrameDecoder, "feed", _grow_deaf),
+    "dies of a header": lambda: around(framing.FrameDecoder, "_read_line", _die_of_a_header),
+    "leaves slowly": lambda: around(ExitCode, "set", _leave_slowly),
+    "grows deaf": lambda: around(framing.FrameDecoder, "feed", _grow_deaf),
     "edits otherwise": lambda: around(workspace_edits, "_to_text_edit", _edit_elsewhere),
     "misses a change": lambda: around(Document, "apply", _miss_a_change),
     "seals otherwise": lambda: around(messages.OpaqueState, "__init__", _seal_otherwise),

@@ -36,8 +36,7 @@ from thinklsp.lsp.chats.chat_outline import ParsedChat, find_prompt_section, fin
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.edits.generated_documents import GeneratedDocuments
-from thinklsp.lsp.edits.workspace_edits import build_document_edit
+from thinklsp.lsp.edits.workspace_edits import GeneratedDocuments, build_document_edit
 from thinklsp.lsp.protocol.positions import PositionMap
 from thinklsp.workspace.documents import is_version
 

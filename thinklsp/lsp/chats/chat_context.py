@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from thinklsp.core.check_results import FileDiagnostics
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.mentions import NameList, can_be_mentioned, find_special_mentions
+from thinklsp.core.prompt_syntax import NameList, can_be_mentioned, find_special_mentions
 from thinklsp.engine import Reference
-from thinklsp.engine.prompt_context import find_file_references
-from thinklsp.lsp.editor.command_target import find_latest_location, to_line_numbers
+from thinklsp.engine.turn_request import find_file_references
+from thinklsp.lsp.editor.arguments import find_latest_location, to_line_numbers
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.tools.read import FileWalk

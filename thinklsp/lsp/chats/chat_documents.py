@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType
 
-from thinklsp.core.code_fences import filter_outside_fences, find_open_fence, track_fences
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.lines import find_matching_blocks, split_lines, split_without_ends
+from thinklsp.core.markdown import filter_outside_fences, find_open_fence, track_fences
 from thinklsp.lsp.chats.chat_outline import (
     BLANK,
     BOM,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
-from thinklsp.core.code_fences import is_after_item, update_fence
+from thinklsp.core.markdown import is_after_item, update_fence
 
 YOU = "## You"
 BLANK = " \t\r\n"

@@ -9,7 +9,7 @@ from lsprotocol.types import ExecuteCommandParams
 from thinklsp.core.errors import TurnRefused
 from thinklsp.engine.results import EditOutcome, Result
 from thinklsp.lsp.editor.arguments import TurnArguments, parse_arguments
-from thinklsp.lsp.edits.hunk_choice import parse_hunks
+from thinklsp.lsp.edits.edit_comparison import parse_hunks
 from thinklsp.lsp.server import ThinkLspServer
 
 _NOTHING_PENDING = "No edit is waiting to be applied."

@@ -1,4 +1,4 @@
-"""The commands for sessions and usage. An editor can access only the sessions of its own workspace.
+"""The commands for sessions, usage and choices. An editor can access only the sessions of its own workspace.
 
 `engine/session_access` reads and changes the store for these commands and for the command line.
 """
@@ -12,11 +12,10 @@ from lsprotocol.types import ExecuteCommandParams
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Engine
 from thinklsp.engine.results import Result
-from thinklsp.engine.session_access import SessionCommands, SessionScope
-from thinklsp.engine.usage_report import build_usage_report
-from thinklsp.jsonrpc.error_responses import InvalidParams
+from thinklsp.engine.session_commands import SessionCommands, SessionScope, build_usage_report
+from thinklsp.jsonrpc.rpc_messages import InvalidParams
 from thinklsp.lsp.assistant import Assistant
-from thinklsp.lsp.editor.arguments import SessionsArguments, UsageArguments, parse_arguments
+from thinklsp.lsp.editor.arguments import ChoiceArguments, SessionsArguments, UsageArguments, parse_arguments
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
 
@@ -36,6 +35,9 @@ _NAMES = {"archive_id": "archiveId", "partial_result_token": "partialResultToken
 
 
 def register(server: ThinkLspServer) -> None:
+    for key in ("effort", "thinking", "model"):
+        _register_choice(server, key)
+
     @server.command("thinklsp.sessions")
     async def run_sessions(params: ExecuteCommandParams) -> object:
         assistant = await server.load()
@@ -47,6 +49,18 @@ def register(server: ThinkLspServer) -> None:
         assistant = await server.load()
         session_id = parse_arguments(UsageArguments, params).session_id
         return await _report_usage(assistant.engine, assistant.snapshots.key, session_id)
+
+
+def _register_choice(server: ThinkLspServer, key: str) -> None:
+    @server.command(f"thinklsp.{key}")
+    async def choose(params: ExecuteCommandParams) -> Result:
+        """Set a choice for a session or for all later turns. If no value is given, return the current choice."""
+        assistant = await server.load()
+        arguments = parse_arguments(ChoiceArguments, params)
+        await assistant.refresh()
+        answer = await assistant.sessions.choose(key, arguments.value, arguments.session_id)
+        assistant.refresh_lenses()
+        return answer
 
 
 async def run_op(assistant: Assistant, arguments: SessionsArguments) -> object:

@@ -29,8 +29,7 @@ from lsprotocol.types import (
 from pygls.workspace import TextDocument, Workspace
 
 from thinklsp.core.check_results import EditorDiagnostic
-from thinklsp.lsp.documents.spans import count_common_ends
-from thinklsp.lsp.protocol.positions import Encoding, count_units, find_column, split_keeping_ends
+from thinklsp.lsp.protocol.positions import Encoding, count_common_ends, count_units, find_column, split_keeping_ends
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from lsprotocol.types import Diagnostic, Position, Range
 
 from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.lsp.documents.open_documents import Document, Point, TrackedDiagnostic
-from thinklsp.lsp.protocol.lenient import read_diagnostic
+from thinklsp.lsp.protocol.converter import read_diagnostic
 from thinklsp.lsp.protocol.positions import count_units
 
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "hint"}

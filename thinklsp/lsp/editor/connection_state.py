@@ -5,21 +5,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lsprotocol.types import Range
 
-from thinklsp.core.client_identity import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.core.observer import NO_OBSERVER, Observer
+from thinklsp.core.server_context import (
+    LOCAL_IDENTITY,
+    NO_OBSERVER,
+    TENANT_VARIABLE,
+    USER_VARIABLE,
+    ClientIdentity,
+    Observer,
+)
 from thinklsp.lsp.documents.open_documents import Documents, TrackedDiagnostic
 from thinklsp.lsp.editor.client import Client
-from thinklsp.lsp.editor.file_keys import FileKeys
+from thinklsp.sessions.state_folder import USERS_FOLDER, resolve_state_folder
+from thinklsp.settings.private_paths import find_config_path
+from thinklsp.workspace.paths import compute_workspace_key
+from thinklsp.workspace.uri import normalize_uri
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+class FileKeys:
+    """The keys of the files of a connection. `find` reads only memory, because code actions may not wait for a disk."""
+
+    def __init__(self) -> None:
+        # The keys of the URIs that lead through links.
+        self._keys: dict[str, str] = {}
+
+    def find(self, uri: str) -> str:
+        normalized = normalize_uri(uri)
+        return self._keys.get(normalized, normalized)
+
+    def learn(self, uris: Iterable[str]) -> None:
+        """Follow the links of URIs. Run this method in a thread if there are many of them."""
+        for uri in uris:
+            normalized, key = normalize_uri(uri), compute_workspace_key(uri)
+            if key != normalized:
+                self._keys[normalized] = key
+            else:
+                self._keys.pop(normalized, None)
 
 
 @dataclass(slots=True)
@@ -91,3 +121,34 @@ class ConnectionState:
         self.is_stopped = True
         for task in list(self.tasks):
             task.cancel()
+
+
+def build_client_environment(environment: Mapping[str, str], identity: ClientIdentity) -> dict[str, str]:
+    """Return the environment of a client's engine.
+
+    Each identified user has a state folder of their own, so that permissions, approvals and copies of files are not
+    shared. The folder's name contains no part of the user's name. The user's key commands receive the names.
+    """
+    if identity == LOCAL_IDENTITY:
+        return dict(environment)
+    from hashlib import sha256  # noqa: PLC0415 - a server for one user hashes nothing
+
+    # The names contain no control characters, so the separator makes the pair unique.
+    name = sha256(f"{identity.tenant}\0{identity.user}".encode()).hexdigest()
+    folder = os.path.join(resolve_state_folder(environment), USERS_FOLDER, name)
+    return {
+        **environment,
+        "THINKLSP_STATE_DIR": folder,
+        TENANT_VARIABLE: identity.tenant,
+        USER_VARIABLE: identity.user,
+    }
+
+
+def list_private_folders(environment: Mapping[str, str], identity: ClientIdentity) -> tuple[str, ...]:
+    """Return the folders of the server process that a client cannot open as a workspace.
+
+    They contain the settings of the server and the data of its users. A user of a server for one user owns both.
+    """
+    if identity == LOCAL_IDENTITY:
+        return ()
+    return resolve_state_folder(environment), os.path.dirname(find_config_path(environment))

@@ -25,11 +25,9 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
 )
-from thinklsp.core.secrets import format_call_id
-from thinklsp.core.text_safety import sanitize_message
+from thinklsp.core.text_safety import format_call_id, sanitize_message
 from thinklsp.core.usage import serialize_usage
-from thinklsp.lsp.editor.client import Token
-from thinklsp.lsp.editor.work_done import WorkDone, format_seconds
+from thinklsp.lsp.editor.client import Token, WorkDone, format_seconds
 
 # The silence of the provider is shown from this length on, while a model call runs.
 _MIN_SILENCE_SECONDS = 10.0
@@ -115,9 +113,12 @@ class TurnProgress:
         """Report that the prompt waits for the running turn of its session."""
         self._set_phase("queued")
 
-    def show_applying(self) -> None:
-        """Report that the editor is applying the edit without asking the user."""
-        self._set_phase("applying")
+    def show_sent(self, *, is_reviewed: bool) -> None:
+        """Report that the editor is applying the edit, or that it asks the user to review the edit."""
+        if is_reviewed:
+            self.show_waiting()
+        else:
+            self._set_phase("applying")
 
     def show_waiting(self) -> None:
         """Report that the turn is waiting for the user to answer a prompt or review an edit."""

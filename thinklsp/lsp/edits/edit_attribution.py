@@ -17,11 +17,12 @@ from operator import attrgetter
 from lsprotocol.types import Position
 
 from thinklsp.core.edits import FileEdit
+from thinklsp.core.text_safety import to_one_line
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.spans import Span, count_common_ends, find_first_lines, find_written_spans, shift_spans
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.edits.edit_comparison import ObservedFile, compare_edit
-from thinklsp.lsp.edits.edit_offers import UndoableTurn
+from thinklsp.lsp.protocol.positions import Span, count_common_ends, find_first_lines, find_written_spans, shift_spans
+from thinklsp.sessions.titles import truncate_title
 from thinklsp.workspace.merge import MergedText, merge_onto
 from thinklsp.workspace.uri import normalize_uri
 
@@ -30,6 +31,20 @@ from thinklsp.workspace.uri import normalize_uri
 MAX_TURNS, _MAX_SPANS, _MAX_CLOSED, _MAX_CLOSED_LENGTH = 20, 200, 50, 2_000_000
 _MAX_WAIT_SECONDS = 5.0
 _MAX_GAP_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class UndoableTurn:
+    """A turn that wrote to a document and can be undone."""
+
+    turn_id: str
+    title: str
+    session_id: str
+
+    @property
+    def undo_title(self) -> str:
+        """The words for undoing the turn, on one line."""
+        return f"undo “{truncate_title(to_one_line(self.title))}”"
 
 
 @dataclass(frozen=True, slots=True)

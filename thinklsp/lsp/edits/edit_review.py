@@ -1,4 +1,4 @@
-"""The user's review of an edit before it is sent.
+"""The user's choice of hunks: the review of an edit before it is sent, and the hunks that the user undoes afterwards.
 
 An editor with a review of its own lets the user choose the hunks to keep. In editors that cannot ask the user to
 confirm individual changes, the server asks a question and shows the edit as a diff document on request. The changes
@@ -9,7 +9,9 @@ the diff document.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thinklsp.core.choices import NOT_NOW, Review
@@ -25,12 +27,17 @@ from thinklsp.engine.review_policy import (
 )
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.edits.generated_documents import GeneratedDocuments
-from thinklsp.lsp.edits.hunk_choice import DeclinedHunks, HunkNumbers, build_reasons, parse_hunks, split_hunks
+from thinklsp.lsp.edits.edit_comparison import (
+    DeclinedHunks,
+    HunkNumbers,
+    build_reasons,
+    number_hunks,
+    parse_hunks,
+    split_hunks,
+)
+from thinklsp.lsp.edits.edit_ledger import EditLedger
 from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
-from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
-
-NOT_CONFIRMED = "not confirmed; the code action `thinklsp: apply` offers it again"
+from thinklsp.lsp.edits.workspace_edits import GeneratedDocuments, build_workspace_edit
 
 _FOLDER = ".thinklsp/review"
 _APPLY, _SHOW = "Apply", "Show the diff"
@@ -137,3 +144,88 @@ def _describe_change(item: MergedFile) -> str:
     hosts = ", ".join(find_download_hosts(item))
     verb = "creates " if item.file.is_creation else ""
     return f"{verb}{path} (+{added} −{removed}{f', makes the editor download a schema from {hosts}' if hosts else ''})"
+
+
+_MAX_TURNS = 50
+
+
+@dataclass(slots=True)
+class _SentEdit:
+    """The newest edit of a turn, with each file's change as it was sent and the undone hunks of each file."""
+
+    pending: PendingEdit
+    changes: dict[str, FileEdit] = field(default_factory=dict)
+    undone: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    def add_undone(self, undone: HunkNumbers) -> list[DeclinedHunks]:
+        """Record undone hunks, and return all undone hunks of these files. Unknown files and numbers are ignored.
+
+        This method compares the texts of the files, so it runs in a thread.
+        """
+        declined = []
+        for uri in undone.keys() & self.changes.keys():
+            change = self.changes[uri]
+            all_numbers = frozenset(range(number_hunks(change)))
+            self.undone[uri] = self.undone.get(uri, frozenset()) | (undone[uri] & all_numbers)
+            _, hunks = split_hunks(change, all_numbers - self.undone[uri])
+            if hunks is not None:
+                declined.append(hunks)
+        return declined
+
+
+class UndoneHunks:
+    """The undone hunks for a connection. The edits of the fifty newest turns are kept."""
+
+    def __init__(self, ledger: EditLedger, pending_edits: PendingEdits) -> None:
+        self._ledger = ledger
+        self._pending_edits = pending_edits
+        self._sent_edits: OrderedDict[str, _SentEdit] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    def record_sent(self, pending: PendingEdit, files: Sequence[MergedFile]) -> None:
+        """Remember an edit that was sent. A later edit of the same turn replaces the changes of its files."""
+        if pending.undo is not None:
+            return
+        sent = self._sent_edits.pop(pending.turn_id, None) or _SentEdit(pending)
+        for item in files:
+            sent.changes[item.file.uri] = build_sent_edit(item)
+            sent.undone.pop(item.file.uri, None)
+        self._sent_edits[pending.turn_id] = sent
+        while len(self._sent_edits) > _MAX_TURNS:
+            self._sent_edits.popitem(last=False)
+
+    async def undo(self, turn_id: str, undone: HunkNumbers) -> None:
+        """Record hunks that the user has undone. The `apply` code action offers them again.
+
+        The session's next prompt tells the model about them. Unknown turns and files are ignored.
+        """
+        async with self._lock:
+            sent = self._sent_edits.get(turn_id)
+            declined = [] if sent is None else await asyncio.to_thread(sent.add_undone, undone)
+            if sent is None or not declined:
+                return
+            self._keep_pending(sent, declined)
+            await self._ledger.record_undone_hunks(
+                turn_id, sent.pending.session_id, {hunks.whole.uri for hunks in declined if hunks.rest is hunks.whole}
+            )
+
+    async def wait_until_recorded(self) -> None:
+        """Wait until all hunks that the editor has reported so far are recorded."""
+        async with self._lock:
+            pass
+
+    def _keep_pending(self, sent: _SentEdit, declined: Sequence[DeclinedHunks]) -> None:
+        """Add the undone hunks to the turn's pending edit, which may already contain other hunks of the same files."""
+        pending = self._pending_edits.get(turn_id := sent.pending.turn_id)
+        files: dict[str, FileEdit] = {} if pending is None else {file.uri: file for file in pending.files}
+        files |= {hunks.whole.uri: _extend(hunks, files) for hunks in declined}
+        self._pending_edits.keep(
+            replace(sent.pending, turn_id=turn_id, files=tuple(files.values()), declined={}, state="held")
+        )
+
+
+def _extend(hunks: DeclinedHunks, files: Mapping[str, FileEdit]) -> FileEdit:
+    earlier = files.get(hunks.whole.uri)
+    if earlier is None:
+        return hunks.rest
+    return replace(hunks.rest, after=earlier.after, new_uri=earlier.new_uri, new_path=earlier.new_path)

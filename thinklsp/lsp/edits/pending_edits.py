@@ -11,12 +11,10 @@ from lsprotocol.types import WorkspaceEdit
 
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.edits import FileEdit
-from thinklsp.engine.merge_plan import FileState, plan_merge
-from thinklsp.engine.undo_plan import UndoPlan
+from thinklsp.engine.merge_plan import FileState, UndoPlan, plan_merge
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.edits.edit_comparison import describe_change
-from thinklsp.lsp.edits.hunk_choice import DeclinedHunks
+from thinklsp.lsp.edits.edit_comparison import DeclinedHunks, describe_change
 from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
 
 _MAX_PENDING = 50
@@ -80,15 +78,16 @@ class PendingEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingEditOffer:
-    """An offer to apply a pending edit.
+class OfferedEdit:
+    """An offer to apply a pending edit. Clients that accept edits in code actions can apply `edit` directly.
 
     `edit` is None for a large document, a conflict, or an edit that may already be applied. In these cases, only the
     command can apply the pending edit.
     """
 
-    pending: PendingEdit
-    edit: WorkspaceEdit | None
+    turn_id: str
+    title: str
+    edit: WorkspaceEdit | None = None
 
 
 class PendingEdits:
@@ -97,7 +96,7 @@ class PendingEdits:
     def __init__(self, state: ConnectionState) -> None:
         self._state = state
         self._pending: OrderedDict[str, PendingEdit] = OrderedDict()
-        self._offer_cache: dict[str, tuple[Document, int, PendingEditOffer | None]] = {}
+        self._offer_cache: dict[str, tuple[Document, int, OfferedEdit | None]] = {}
         self._applied_ids: set[str] = set()
         # The additional documents in which each turn's edit is offered, such as the document in which it was requested.
         self._related_uris: dict[str, tuple[str, ...]] = {}
@@ -154,7 +153,7 @@ class PendingEdits:
         """Return the edits that are still stored as pending, although the documents already show them."""
         return [self._pending[turn_id] for turn_id in self._applied_ids]
 
-    def find_offers(self, uri: str) -> list[PendingEditOffer]:
+    def find_offers(self, uri: str) -> list[OfferedEdit]:
         """Return the offers that change an open document, newest first. This method uses only data in memory."""
         document = self._state.documents.get(uri)
         if document is None:
@@ -162,7 +161,7 @@ class PendingEdits:
         offers = [self._find_offer(pending, document) for pending in reversed(self._pending.values())]
         return [offer for offer in offers if offer is not None]
 
-    def _find_offer(self, pending: PendingEdit, document: Document) -> PendingEditOffer | None:
+    def _find_offer(self, pending: PendingEdit, document: Document) -> OfferedEdit | None:
         """Return the offer for a document. The offer is cached, because editors ask with each cursor move.
 
         A reopened document is treated as a different document, even if it has the same version.
@@ -173,31 +172,32 @@ class PendingEdits:
             self._offer_cache[pending.turn_id] = cached
         return cached[2]
 
-    def _build_offer(self, pending: PendingEdit, document: Document) -> PendingEditOffer | None:
+    def _build_offer(self, pending: PendingEdit, document: Document) -> OfferedEdit | None:
         find_key = self._state.file_keys.find
         pending = pending.move(
             {file.uri: document.uri for file in pending.files if find_key(file.uri) == find_key(document.uri)}
         )
+        # All chats have the same title, so the list shows the prompt instead of the title if there is one.
+        offer = OfferedEdit(pending.turn_id, pending.turn_name or pending.title)
         files = [file for file in pending.files if file.uri == document.uri]
         can = self._state.client.features
         if not files:
             is_related = document.uri in self._related_uris.get(pending.turn_id, ())
-            return PendingEditOffer(pending, None) if is_related and can.apply_edit else None
+            return offer if is_related and can.apply_edit else None
         if document.line_count > _MAX_OFFER_LINES and can.apply_edit:
-            return PendingEditOffer(pending, None)
+            return offer
         current = {document.uri: FileState(document.text, document.version, document.is_desynced)}
         current |= {file.new_uri: FileState(None) for file in files if file.new_uri is not None}
         plan = plan_merge(files, current, can.file_operations, conflict_texts=pending.conflict_texts)
         if not plan.mergeable:
             if plan.rejected[0].status != "applied":
-                return PendingEditOffer(pending, None)
+                return offer
             if not can.apply_edit or pending.state == "incomplete":
                 self._applied_ids.add(pending.turn_id)
             return None
         self._applied_ids.discard(pending.turn_id)
         if pending.state == "unknown" and can.apply_edit:
-            return PendingEditOffer(pending, None)
+            return offer
         encoding = self._state.documents.encoding
-        return PendingEditOffer(
-            pending, build_workspace_edit(plan.mergeable, can, encoding=encoding, title=pending.title, review="never")
-        )
+        edit = build_workspace_edit(plan.mergeable, can, encoding=encoding, title=pending.title, review="never")
+        return replace(offer, edit=edit)

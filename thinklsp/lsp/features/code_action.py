@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from lsprotocol.types import Diagnostic, Range
 
-from thinklsp.core.comment_note import add_comment_note
+from thinklsp.core.prompt_syntax import add_comment_note
 from thinklsp.core.text_safety import count_invisible, to_one_line
 from thinklsp.lsp.documents.code_locations import (
     CommentTrigger,
@@ -25,13 +25,14 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.documents.tracked_diagnostics import track_diagnostics
 from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.editor.connection_state import ActionContext
-from thinklsp.lsp.edits.edit_offers import OfferedEdit, UndoableTurn, format_undo
-from thinklsp.lsp.protocol.server_capabilities import QUICKFIX, REWRITE
+from thinklsp.lsp.protocol.fast_initialize import QUICKFIX, REWRITE
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.settings.startup_settings import MenuAction
 
 if TYPE_CHECKING:
-    # Importing this module at run time delays the first code action.
+    # Importing these modules at run time delays the first code action.
+    from thinklsp.lsp.edits.edit_attribution import UndoableTurn
+    from thinklsp.lsp.edits.pending_edits import OfferedEdit
     from thinklsp.settings.user_file import ActionSection
 
 _MAX_TITLE_LENGTH = 80
@@ -218,7 +219,7 @@ def _find_turn_actions(context: OfferContext) -> Iterator[ActionOffer]:
             yield ActionOffer(name, title, kind, f"thinklsp.{name}", {"turnId": held.turn_id}, edit=edit)
     if (turn := context.undoable_turn) is not None:
         kind = f"{REWRITE}.thinklsp.undo"
-        yield ActionOffer("undo", format_undo(turn.title), kind, "thinklsp.undo", {"turnId": turn.turn_id})
+        yield ActionOffer("undo", turn.undo_title, kind, "thinklsp.undo", {"turnId": turn.turn_id})
 
 
 def _build_rewrite(

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from thinklsp.lsp.chats.chat_outline import find_prompt_section
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.edits.edit_offers import UndoableTurn, format_undo
 from thinklsp.lsp.server import ThinkLspServer
+
+if TYPE_CHECKING:
+    from thinklsp.lsp.edits.edit_attribution import UndoableTurn
 
 _MAX_LENSES = 50
 
@@ -79,7 +81,7 @@ def build_lenses(document: Document, state: ChatState) -> list[types.CodeLens]:
 
 def build_text_lenses(turn: UndoableTurn, lines: Sequence[int]) -> list[types.CodeLens]:
     """Return an undo lens for each group of changes. Each lens undoes the entire turn."""
-    title = f"thinklsp: {format_undo(turn.title)}"
+    title = f"thinklsp: {turn.undo_title}"
     return [_build_lens(line, title, "thinklsp.undo", {"turnId": turn.turn_id}) for line in lines[:_MAX_LENSES]]
 
 

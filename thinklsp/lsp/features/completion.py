@@ -1,6 +1,6 @@
 """Completion in a chat document's prompt. It completes slash commands, their values, skills, and mentions after `@`.
 
-`build_completions` uses only memory. `chats/chat_context` provides the file names, `chats/skill_names` the skills.
+`build_completions` uses only memory. `chats/chat_context` provides the file names.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from lsprotocol import types
 from lsprotocol.types import CompletionItemKind as Kind
 from lsprotocol.types import CompletionList, Position, Range
 
-from thinklsp.core.code_fences import filter_outside_fences
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.mentions import SPECIAL_MENTIONS, NameList, write_mention
-from thinklsp.core.slash_parser import SLASH_COMMANDS
+from thinklsp.core.markdown import filter_outside_fences
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS, SPECIAL_MENTIONS, NameList, write_mention
 from thinklsp.lsp.chats.chat_outline import find_prompt_section
 from thinklsp.lsp.documents.open_documents import Document
+from thinklsp.lsp.protocol.fast_initialize import COMPLETION_TRIGGERS
 from thinklsp.lsp.protocol.positions import Encoding, count_units, find_column
-from thinklsp.lsp.protocol.server_capabilities import COMPLETION_TRIGGERS
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.tools.skill_files import Skill
 
@@ -54,7 +53,7 @@ def register(server: ThinkLspServer) -> None:
         models = assistant.sessions.list_models() if prefix.command == "model" else ()
         version = document.version
         names = await assistant.file_names.list_names(document.uri) if prefix.kind == "mention" else NameList()
-        skills = await assistant.skill_names.list_skills() if prefix.kind == "command" else ()
+        skills = (await assistant.find_skills()).skills if prefix.kind == "command" else ()
         if document.version != version:
             # The user has continued typing, so the editor will ask again.
             return CompletionList(is_incomplete=True, items=[])

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from thinklsp.core.text_safety import escape_invisible
-from thinklsp.lsp.edits.edit_offers import format_undo
 from thinklsp.lsp.server import ThinkLspServer
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def register(server: ThinkLspServer) -> None:
 
 def build_hover(attribution: Attribution, form: types.MarkupKind) -> types.Hover:
     title, *details = (_join_lines(text) for text in list_facts(attribution))
-    undo = _join_lines(format_undo(attribution.turn.title))
+    undo = _join_lines(attribution.turn.undo_title)
     when = format_moment(attribution.written_at, datetime.now().astimezone())
     if form is types.MarkupKind.PlainText:
         lines = (f"thinklsp changed this text {when}: {title}", *details, f"To undo: code action “thinklsp: {undo}”")

@@ -1,15 +1,17 @@
-"""The handlers for a connection's lifecycle: initialization, folders, settings, engine loading and shutdown."""
+"""The handlers for a connection's life: initialization, settings, folders, documents, the token and shutdown."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from lsprotocol import types
 from pygls.capabilities import ServerCapabilitiesBuilder
 
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.jsonrpc.envelope import is_id
+from thinklsp.jsonrpc.rpc_messages import InvalidParams, is_id
 from thinklsp.lsp.editor.client import ClientFeatures
+from thinklsp.lsp.protocol.fast_initialize import RENEW_TOKEN
 from thinklsp.lsp.server import ThinkLspServer
 
 
@@ -52,6 +54,43 @@ def register(server: ThinkLspServer) -> None:
             # The command may not have started yet, because it arrived together with this notification. Try again
             # afterwards.
             asyncio.get_running_loop().call_soon(server.cancel_progress, token)
+
+    _register_documents(server)
+    _register_token_renewal(server)
+
+
+def _register_documents(server: ThinkLspServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    def open_document(params: types.DidOpenTextDocumentParams) -> None:
+        server.workspace.put_text_document(params.text_document)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    def change_document(params: types.DidChangeTextDocumentParams) -> None:
+        server.workspace.change_text_document(params.text_document, params.content_changes)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def close_document(params: types.DidCloseTextDocumentParams) -> None:
+        server.workspace.remove_text_document(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def record_save(params: types.DidSaveTextDocumentParams) -> None:
+        if server.assistant is not None:
+            server.assistant.ledger.attribution.mark_saved(params.text_document.uri)
+            server.assistant.schedule_refresh()
+
+
+def _register_token_renewal(server: ThinkLspServer) -> None:
+    if (access := server.access) is None:
+        # The server does not know the request if clients are not identified by tokens that expire.
+        return
+
+    @server.feature(RENEW_TOKEN)
+    async def renew_token(_: ThinkLspServer, params: object) -> Mapping[str, int]:
+        # pygls passes the server to a handler whose first parameter has a type like `object`.
+        token = params.get("token") if isinstance(params, Mapping) else None
+        if not isinstance(token, str):
+            raise InvalidParams("`token` must be a string.")
+        return {"expiresInSeconds": int(await access.renew(token))}
 
 
 async def _prepare_engine(server: ThinkLspServer) -> None:

@@ -1,4 +1,4 @@
-"""A fast reply to the client's `initialize` request, sent before any library is loaded.
+"""The server capabilities, and a fast reply to `initialize`, sent before any library is loaded.
 
 The reply depends only on the client's position encodings, so this module can build it without the protocol libraries.
 The full server then handles the request without sending a second reply. Only the full server answers unusual requests.
@@ -7,12 +7,10 @@ A test checks that both replies are equal.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 
 from thinklsp import __version__
-from thinklsp.lsp.protocol.server_capabilities import build_capabilities
+from thinklsp.jsonrpc.first_message import FirstInput, answer_first_message, build_response, parse_initialize
 
 # Do not import `typing`. Its import takes as long as the rest of this module.
 TYPE_CHECKING = False
@@ -22,43 +20,58 @@ if TYPE_CHECKING:
 
     from thinklsp.lsp.protocol.positions import Encoding
 
-_CHUNK_BYTES = 64 * 1024
+
+# The commands that run a turn. Their progress begins before the engine is loaded.
+TURN_COMMANDS = ("thinklsp.chat", "thinklsp.action", "thinklsp.send", "thinklsp.compact")
+COMMANDS = (
+    *TURN_COMMANDS,
+    "thinklsp.cancel",
+    "thinklsp.apply",
+    "thinklsp.discard",
+    "thinklsp.undo",
+    "thinklsp.effort",
+    "thinklsp.thinking",
+    "thinklsp.model",
+    "thinklsp.sessions",
+    "thinklsp.usage",
+    "thinklsp.skills",
+    "thinklsp.doctor",
+    "thinklsp.mcp",
+)
+# The request of a client that is identified by a token, and its announcement.
+RENEW_TOKEN = "thinklsp/renewToken"  # noqa: S105 - a method, not a secret
+TOKEN_CAPABILITIES = {"thinklsp": {"renewToken": True}}
+QUICKFIX = "quickfix"
+REWRITE = "refactor.rewrite"
+COMPLETION_TRIGGERS = ("/", "@")
+
+
+def build_capabilities(encoding: Encoding) -> dict[str, Any]:
+    """Return the server capabilities. A test compares them with the capabilities that pygls builds."""
+    return {
+        "positionEncoding": encoding,
+        "textDocumentSync": {"openClose": True, "change": 2, "save": True},
+        "completionProvider": {"triggerCharacters": list(COMPLETION_TRIGGERS)},
+        "hoverProvider": True,
+        "codeActionProvider": {"codeActionKinds": [QUICKFIX, REWRITE]},
+        "codeLensProvider": {"resolveProvider": False},
+        "executeCommandProvider": {"commands": list(COMMANDS), "workDoneProgress": True},
+        "workspace": {
+            "workspaceFolders": {"supported": True, "changeNotifications": True},
+            "fileOperations": {},
+        },
+    }
+
+
 _MAX_BODY_BYTES = 1024 * 1024
 _HEADER = re.compile(rb"Content-Length: ([1-9][0-9]{0,6})\r\n\r\n")
 _MAX_HEADER_BYTES = 64
-_MAX_ID_LENGTH = 256
-_MAX_DEPTH = 32
 _ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
-
-
-class FirstInput:
-    """The input read before the server started.
-
-    `is_answered` is True if the `initialize` request in the input has been answered.
-    """
-
-    def __init__(self, data: bytes = b"", *, is_answered: bool = False) -> None:
-        self.data = data
-        self.is_answered = is_answered
 
 
 def answer_initialize(source: int = 0, target: int = 1) -> FirstInput:
     """Wait for the first message and answer it if it is an ordinary `initialize` request. Client errors are ignored."""
-    data = b""
-    try:
-        while (body := _extract_first_body(data)) is None:
-            chunk = os.read(source, _CHUNK_BYTES)
-            if not chunk:
-                return FirstInput(data)
-            data += chunk
-        answer = build_initialize_reply(body) if body else None
-        if answer is not None:
-            frame = b"Content-Length: %d\r\n\r\n%b" % (len(answer), answer)
-            while frame:
-                frame = frame[os.write(target, frame) :]
-    except OSError:
-        return FirstInput(data)
-    return FirstInput(data, is_answered=answer is not None)
+    return answer_first_message(_extract_first_body, _build_frame, source, target)
 
 
 def _extract_first_body(data: bytes) -> bytes | None:
@@ -72,37 +85,28 @@ def _extract_first_body(data: bytes) -> bytes | None:
     return data[start : start + length] if len(data) >= start + length else None
 
 
+def _build_frame(body: bytes) -> bytes | None:
+    answer = build_initialize_reply(body)
+    return None if answer is None else b"Content-Length: %d\r\n\r\n%b" % (len(answer), answer)
+
+
 def build_initialize_reply(body: bytes) -> bytes | None:
     """Return the reply to an ordinary `initialize` request, or None for any other message."""
-    try:
-        # Do not answer a message that a strict JSON parser rejects.
-        message = json.loads(body.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
-    except (ValueError, RecursionError):
+    request = parse_initialize(body)
+    if request is None or not _has_ordinary_params(request[1]):
         return None
-    if not isinstance(message, dict) or not _is_initialize(message) or not _is_shallow(message, _MAX_DEPTH):
-        return None
-    encoding = choose_encoding(message["params"]["capabilities"])
+    encoding = choose_encoding(request[1]["capabilities"])
     if encoding is None:
         return None
     result = {"capabilities": build_capabilities(encoding), "serverInfo": {"name": "thinklsp", "version": __version__}}
-    reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-    # The same encoding as in `encode_json`, which does not escape DEL.
-    return json.dumps(reply, separators=(",", ":"), ensure_ascii=False).encode("ascii")
+    return build_response(request[0], result)
 
 
-def _is_initialize(message: Mapping[str, Any]) -> bool:
-    params, request_id = message.get("params"), message.get("id")
-    if message.get("jsonrpc") != "2.0" or message.get("method") != "initialize" or not isinstance(params, dict):
-        return False
-    has_valid_id = type(request_id) is int or (
-        isinstance(request_id, str) and request_id.isascii() and len(request_id) <= _MAX_ID_LENGTH
-    )
+def _has_ordinary_params(params: Mapping[str, Any]) -> bool:
     process, root, path = params.get("processId"), params.get("rootUri"), params.get("rootPath")
     folders = params.get("workspaceFolders")
     return (
-        has_valid_id
-        and set(message) == {"jsonrpc", "id", "method", "params"}
-        and (process is None or type(process) is int)
+        (process is None or type(process) is int)
         and (root is None or _is_file(root))
         and (path is None or isinstance(path, str))
         and (folders is None or (isinstance(folders, list) and all(map(_is_folder, folders))))
@@ -157,29 +161,3 @@ def _matches_form(value: object, form: Mapping[str, tuple[type, bool]]) -> bool:
         if isinstance(item, list) and not all(isinstance(element, str) for element in item):
             return False
     return True
-
-
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("duplicate member")
-    return result
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(name)
-
-
-def _is_shallow(value: object, depth: int) -> bool:
-    """Return whether a value is nested at most `depth` levels deep.
-
-    The check is iterative, so deep nesting is harmless.
-    """
-    level = [value]
-    while level and depth:
-        depth -= 1
-        below: list[object] = []
-        for item in level:
-            below += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        level = below
-    return not level

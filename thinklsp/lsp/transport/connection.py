@@ -1,79 +1,57 @@
-"""A client connection, from the first message until all tasks have finished and the process can exit."""
+"""The creation of a server with all its handlers, and the server on standard input and output."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
-from thinklsp.core.observer import NO_OBSERVER, Observer
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.writer import MessageWriter
-from thinklsp.lsp import engine_loading
+from thinklsp.core.import_context import switch_threads_often
+from thinklsp.jsonrpc.first_message import FirstInput
+from thinklsp.jsonrpc.framing import FrameDecoder, build_frame
+from thinklsp.jsonrpc.stdio import run_and_exit, serve_client, take_standard_output
+from thinklsp.jsonrpc.writer import FrameWriter
 from thinklsp.lsp.features import register_features
-from thinklsp.lsp.server import ThinkLspServer
+from thinklsp.lsp.server import ThinkLspServer, pause_collection
 from thinklsp.settings.startup_settings import StartupSettingsReader
 
 if TYPE_CHECKING:
-    from thinklsp.lsp.editor.client_access import ClientAccess
-
-STOPPING = "This server is about to stop. Connect again in a moment."
-_STOPPING_AFTER_TURNS = "This server is about to stop. It first finishes the running turn and starts no new one."
-
-
-class Connection:
-    """A client connection with its server.
-
-    `access` is the access of a client that is identified by a token. `request_exit` is called at the client's `exit`
-    notification, at the end of the input, and on signals.
-    """
-
-    def __init__(
-        self,
-        writer: MessageWriter,
-        early_reading: StartupSettingsReader | None = None,
-        access: ClientAccess | None = None,
-        *,
-        observer: Observer = NO_OBSERVER,
-    ) -> None:
-        self.server = create_server(early_reading, access)
-        self.server.state.observer = observer
-        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.server.protocol.connect(writer)
-        self.server.protocol.on_exit = self.request_exit
-
-    def receive(self, frame: bytes | BadFrame) -> None:
-        """Handle a message, or ignore it if the connection has ended. This method never raises."""
-        if not self._exit_code.done():
-            self.server.protocol.receive(frame)
-
-    def request_exit(self, code: int) -> None:
-        """End the connection with an exit code. Only the first call has an effect."""
-        if not self._exit_code.done():
-            self._exit_code.set_result(code)
-
-    async def wait_for_exit(self) -> int:
-        """Wait until the connection ends and return the exit code, which is 0 after `shutdown` and `exit`."""
-        return await asyncio.shield(self._exit_code)
-
-    def drain(self) -> None:
-        """Tell the client that the server is about to stop. From now on, start no new turn. Running turns continue."""
-        self.server.state.is_draining = True
-        self.server.state.client.show_message("info", _STOPPING_AFTER_TURNS if self.is_busy else STOPPING)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a turn is starting or running."""
-        return self.server.is_busy
-
-    async def close(self) -> None:
-        """End the client's turns, and close connections and files."""
-        await self.server.close()
+    from thinklsp.identity.tokens import ClientAccess
+    from thinklsp.lsp.assistant import Assistant
 
 
 def create_server(
     early_reading: StartupSettingsReader | None = None, access: ClientAccess | None = None
 ) -> ThinkLspServer:
-    """Return a server with all its handlers, ready for its first message."""
-    server = ThinkLspServer(engine_loading, early_reading, access)
+    """Return a server with all its handlers. `access` is the access of a client that is identified by a token."""
+    server = ThinkLspServer(_load_engine, early_reading, access)
     register_features(server)
     return server
+
+
+def _load_engine() -> tuple[type[Assistant], Callable[[ThinkLspServer], None]]:
+    """Import the commands and the engine, which the first code action does not need. Call this function in a thread."""
+    with pause_collection("thinklsp.lsp.commands"), switch_threads_often():
+        from thinklsp.engine.user_config import warm_up  # noqa: PLC0415 - imported late to keep the start fast
+        from thinklsp.lsp.assistant import Assistant  # noqa: PLC0415 - imported late to keep the start fast
+        from thinklsp.lsp.commands import register_commands  # noqa: PLC0415 - imported late to keep the start fast
+
+        warm_up()
+    return Assistant, register_commands
+
+
+def serve_stdio(first_input: FirstInput, early_reading: StartupSettingsReader) -> NoReturn:
+    """Serve a client until it disconnects, then exit the process.
+
+    The exit code is 0 after `shutdown` and `exit`, 1 without them, and 128 plus the signal number after a signal.
+    """
+    out = take_standard_output()
+    # Wait for the user's settings, because further messages may have arrived together with the first message.
+    early_reading.wait()
+    run_and_exit(_serve(out, first_input, early_reading))
+
+
+async def _serve(out: int, first_input: FirstInput, early_reading: StartupSettingsReader) -> int:
+    writer, server = FrameWriter(out, build_frame), create_server(early_reading)
+    server.protocol.connect(writer)
+    server.protocol.is_initialize_answered = first_input.is_answered
+    return await serve_client(server, writer, FrameDecoder(), first_input.data, code_at_end=1)

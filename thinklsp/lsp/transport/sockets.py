@@ -1,4 +1,4 @@
-"""The code shared by the TCP and WebSocket servers. It authenticates clients and serves many clients in one process.
+"""The servers for many clients in one process: their registry, their authentication, TCP, and the process's lifetime.
 
 Each client has its own server, engine and store, as if it ran in its own process. All clients share the state folder. A
 session can be used by only one client at a time. The other clients get an error.
@@ -10,23 +10,33 @@ import asyncio
 import json
 import logging
 import secrets
+import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from thinklsp.core.observer import NO_OBSERVER, LoginRejection, Observer
-from thinklsp.jsonrpc import envelope, error_responses
-from thinklsp.jsonrpc.framing import BadFrame
-from thinklsp.jsonrpc.server_process import SHUTDOWN_SECONDS
-from thinklsp.jsonrpc.writer import FLUSH_SECONDS, ClientDisconnected, MessageStream, OutgoingQueue, SocketWriter
-from thinklsp.lsp.transport.connection import STOPPING, Connection
-from thinklsp.settings.serve_section import DEFAULT_MAX_CLIENTS
+from thinklsp.core.server_context import NO_OBSERVER, LoginRejection, Observer
+from thinklsp.jsonrpc import rpc_messages as rpc
+from thinklsp.jsonrpc.framing import BadFrame, FrameDecoder, FramingError, build_header
+from thinklsp.jsonrpc.stdio import SHUTDOWN_SECONDS, install_signal_handlers, run_and_exit
+from thinklsp.jsonrpc.writer import (
+    CHUNK_BYTES,
+    FLUSH_SECONDS,
+    ClientDisconnected,
+    MessageStream,
+    OutgoingQueue,
+    SocketWriter,
+)
+from thinklsp.lsp.server import STOPPING, ThinkLspServer
+from thinklsp.lsp.transport.connection import create_server
+from thinklsp.settings.user_file import DEFAULT_MAX_CLIENTS, ServeSection
 
 if TYPE_CHECKING:
-    from thinklsp.identity.tokens import TokenVerifier
-    from thinklsp.lsp.editor.client_access import ClientAccess
+    from thinklsp.identity.tokens import ClientAccess, TokenVerifier
+
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +88,7 @@ class ConnectionRegistry:
         # The unauthenticated connections, oldest first.
         self._unauthenticated: dict[TrackedConnection, None] = {}
         self._authenticated: set[TrackedConnection] = set()
-        self._served_connections: set[Connection] = set()
+        self._servers: set[ThinkLspServer] = set()
         self._all_closed = asyncio.Event()
         self.is_draining = self.is_closing = False
 
@@ -106,7 +116,7 @@ class ConnectionRegistry:
         """Return a sentence if the server accepts no further client. Any thread may call this method."""
         if self.is_draining:
             return STOPPING
-        if max(len(self._authenticated), len(self._served_connections)) >= self._max_clients:
+        if max(len(self._authenticated), len(self._servers)) >= self._max_clients:
             return "This server has reached its client limit. Try again later."
         return None
 
@@ -129,25 +139,27 @@ class ConnectionRegistry:
         if self.is_closing:
             return
         writer = SocketWriter(stream, self._create_queue())
-        connection = Connection(writer, access=access, observer=self.observer)
-        self._served_connections.add(connection)
+        server = create_server(access=access)
+        server.state.observer = self.observer
+        server.protocol.connect(writer)
+        self._servers.add(server)
         if self.is_draining:
             # The client was accepted just before.
-            connection.drain()
+            server.drain()
         self.observer.count_clients(1)
-        reading = asyncio.get_running_loop().create_task(_read_messages(connection, stream, first))
+        reading = asyncio.get_running_loop().create_task(_read_messages(server, stream, first))
         try:
-            await connection.wait_for_exit()
+            await server.exit_code.wait()
             reading.cancel()
-            await connection.close()
+            await server.close()
         except Exception:  # noqa: BLE001 - no error may affect the other clients
             _log.exception("a connection did not end properly")
         finally:
             await writer.close()
             await stream.close(going_away=self.is_draining)
-            self._served_connections.discard(connection)
+            self._servers.discard(server)
             self.observer.count_clients(-1)
-            if not self._served_connections:
+            if not self._servers:
                 self._all_closed.set()
 
     async def drain(self, seconds: float) -> None:
@@ -156,24 +168,24 @@ class ConnectionRegistry:
         After `seconds`, connections whose turns are still running are left to `close_all`.
         """
         self.is_draining = True
-        for connection in self._served_connections:
-            connection.drain()
+        for server in self._servers:
+            server.drain()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._served_connections:
-                    for connection in self._served_connections:
-                        if not connection.is_busy:
-                            connection.request_exit(1)
+                while self._servers:
+                    for server in self._servers:
+                        if not server.is_busy:
+                            server.exit_code.set(1)
                     await asyncio.sleep(_DRAIN_CHECK_SECONDS)
 
     async def close_all(self) -> None:
         """End all connections within a time limit."""
         self.is_draining = self.is_closing = True
-        for connection in self._served_connections:
-            connection.request_exit(1)
+        for server in self._servers:
+            server.exit_code.set(1)
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS + FLUSH_SECONDS):
-                while self._served_connections:
+                while self._servers:
                     self._all_closed.clear()
                     await self._all_closed.wait()
         except TimeoutError:
@@ -182,19 +194,19 @@ class ConnectionRegistry:
             client.abort()
 
 
-async def _read_messages(connection: Connection, stream: MessageStream, first: Sequence[bytes | BadFrame]) -> None:
+async def _read_messages(server: ThinkLspServer, stream: MessageStream, first: Sequence[bytes | BadFrame]) -> None:
     frames = first
     try:
         while True:
             for frame in frames:
-                connection.receive(frame)
+                server.receive(frame)
                 # Yield to other clients, because this client may send messages without a pause.
                 await asyncio.sleep(0)
             frames = await stream.read()
     except ClientDisconnected as gone:
         _log.info("a client disconnected: %s", gone)
     finally:
-        connection.request_exit(1)
+        server.exit_code.set(1)
 
 
 Listen = Callable[[ListenConfig, ConnectionRegistry], AbstractAsyncContextManager[None]]
@@ -209,7 +221,7 @@ class AuthenticationError(Exception):
     """The error raised when a client is rejected. `reply` is the message to send to the client."""
 
     def __init__(
-        self, request_id: envelope.RequestId | None, code: int, text: str, reason: LoginRejection = "token"
+        self, request_id: rpc.RequestId | None, code: int, text: str, reason: LoginRejection = "token"
     ) -> None:
         super().__init__(text)
         self.reason = reason
@@ -230,25 +242,25 @@ def authenticate(first: bytes | BadFrame, token: str | None) -> bytes:
 
     Raise AuthenticationError if the token is wrong.
     """
-    message = None if isinstance(first, BadFrame) else envelope.parse_message(first)
-    if not isinstance(message, envelope.Request) or message.method != "initialize":
-        request_id = message.id if isinstance(message, envelope.Request) else None
+    message = None if isinstance(first, BadFrame) else rpc.parse_message(first)
+    if not isinstance(message, rpc.Request) or message.method != "initialize":
+        request_id = message.id if isinstance(message, rpc.Request) else None
         raise AuthenticationError(
             request_id,
-            error_responses.INVALID_REQUEST,
+            rpc.INVALID_REQUEST,
             "The first message to this server must be `initialize`.",
             "protocol",
         )
     params, candidates = _extract_token(message.message.get("params"))
     if token is not None and not matches_token(candidates, token):
-        raise AuthenticationError(message.id, error_responses.REQUEST_FAILED, _AUTHENTICATION_HELP)
+        raise AuthenticationError(message.id, rpc.REQUEST_FAILED, _AUTHENTICATION_HELP)
     return json.dumps({**message.message, "params": params}).encode()
 
 
 def build_unready_error(admitted_request: bytes, problem: str | None) -> AuthenticationError:
     """Return the error for a client that is authenticated but not accepted."""
     request_id = json.loads(admitted_request)["id"]
-    return AuthenticationError(request_id, error_responses.REQUEST_FAILED, problem or "Try again later.")
+    return AuthenticationError(request_id, rpc.REQUEST_FAILED, problem or "Try again later.")
 
 
 def _extract_token(params: Any) -> tuple[Any, list[object]]:
@@ -272,3 +284,177 @@ def _extract_token(params: Any) -> tuple[Any, list[object]]:
 
 def _encode_token(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+_CHUNK_BYTES = 256 * 1024
+# The limit is far above the usual size of the `initialize` params.
+_MAX_UNAUTHENTICATED_BYTES = 1024 * 1024
+# The beginning of a TLS handshake. Without this check, the decoder might wait indefinitely for a line ending.
+_TLS_HANDSHAKE = b"\x16\x03"
+# The keep-alive settings, which detect within two minutes a peer that vanished without closing the connection.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+
+
+@asynccontextmanager
+async def listen_tcp(config: ListenConfig, registry: ConnectionRegistry) -> AsyncIterator[None]:
+    """Accept clients until the context is exited. The registry then closes the remaining connections."""
+    server = await asyncio.start_server(partial(_serve_client, config, registry), sock=config.socket)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def _serve_client(
+    config: ListenConfig, registry: ConnectionRegistry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    wire = TcpStream(reader, writer)
+    registry.add(wire)
+    try:
+        if first := await _authenticate_client(wire, config, registry):
+            await registry.serve(wire, first)
+    finally:
+        await wire.close()
+        registry.remove(wire)
+
+
+async def _authenticate_client(
+    stream: TcpStream, config: ListenConfig, registry: ConnectionRegistry
+) -> list[bytes | BadFrame]:
+    """Return an authenticated client's first messages, or an empty list if the client was rejected."""
+    try:
+        async with asyncio.timeout(registry.authentication_seconds):
+            first, *rest = await stream.read(_MAX_UNAUTHENTICATED_BYTES)
+            try:
+                request = _check_login(first, config, registry)
+                if registry.accept(stream):
+                    return [request, *rest]
+                raise build_unready_error(request, registry.explain_unready())
+            except AuthenticationError as refused:
+                await stream.send(refused.reply)
+    except (ClientDisconnected, TimeoutError):
+        pass
+    return []
+
+
+def _check_login(first: bytes | BadFrame, config: ListenConfig, registry: ConnectionRegistry) -> bytes:
+    try:
+        return authenticate(first, config.token)
+    except AuthenticationError as refused:
+        registry.observer.count_rejected_login(refused.reason)
+        raise
+
+
+class TcpStream:
+    """A MessageStream on a TCP socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames = FrameDecoder()
+        writer.transport.set_write_buffer_limits(high=CHUNK_BYTES)
+        _enable_keep_alive(writer.get_extra_info("socket"))
+
+    async def read(self, max_bytes: int | None = None) -> list[bytes | BadFrame]:
+        """Return the next messages. `max_bytes` limits the number of bytes before the first complete message."""
+        received = 0
+        while True:
+            try:
+                chunk = await self._reader.read(_CHUNK_BYTES)
+                frames = self._frames.feed(chunk)
+            except OSError:
+                raise ClientDisconnected("the connection was reset") from None
+            except FramingError as error:
+                raise ClientDisconnected(str(error)) from None
+            if not chunk:
+                raise ClientDisconnected("the client closed the connection")
+            if frames:
+                return frames
+            received += len(chunk)
+            if max_bytes is not None and (received > max_bytes or chunk.startswith(_TLS_HANDSHAKE)):
+                raise ClientDisconnected("the peer does not speak LSP")
+
+    async def send(self, body: bytes, on_sent: Callable[[int], None] = lambda _: None) -> None:
+        try:
+            for start in range(0, len(body), CHUNK_BYTES):
+                piece = body[start : start + CHUNK_BYTES]
+                self._writer.write(piece if start else build_header(body) + piece)
+                await self._writer.drain()
+                on_sent(len(piece))
+        except OSError:
+            raise ClientDisconnected("the connection was reset") from None
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    async def close(self, *, going_away: bool = False) -> None:
+        del going_away
+        if self._writer.is_closing():
+            return
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                self._writer.write_eof()
+                # Read the remaining input. Otherwise, the system resets the connection and discards the last messages.
+                while await self._reader.read(_CHUNK_BYTES):
+                    pass
+        self.abort()
+
+
+def _enable_keep_alive(connected: socket.socket) -> None:
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        # Not every operating system supports every option.
+        if (option := getattr(socket, name, None)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+OpenMonitor = Callable[[ConnectionRegistry], AbstractAsyncContextManager[None]]
+
+
+def serve_sockets(
+    listen: Listen,
+    config: ListenConfig,
+    section: ServeSection,
+    ready: Callable[[], None],
+    *,
+    observer: Observer,
+    open_monitor: OpenMonitor,
+) -> NoReturn:
+    """Serve clients until a signal arrives, then exit the process with 128 plus the signal number.
+
+    After SIGTERM, running turns have `drain_seconds` to finish. A second signal ends this time.
+
+    `ready` is called when clients can connect. `open_monitor` serves health and metrics, also while the server drains.
+    """
+    connections = ConnectionRegistry(section.max_clients, observer=observer)
+    run_and_exit(_serve(listen, config, section.drain_seconds, ready, open_monitor(connections), connections))
+
+
+async def _serve(
+    listen: Listen,
+    config: ListenConfig,
+    drain_seconds: float,
+    ready: Callable[[], None],
+    monitor: AbstractAsyncContextManager[None],
+    connections: ConnectionRegistry,
+) -> int:
+    codes: asyncio.Queue[int] = asyncio.Queue()
+    install_signal_handlers(codes.put_nowait)
+    async with monitor:
+        async with listen(config, connections):
+            ready()
+            code = await codes.get()
+            # Ctrl-C means now. Service managers send SIGTERM and wait.
+            if code == 128 + signal.SIGTERM:
+                await _drain(connections, drain_seconds, codes)
+        await connections.close_all()
+    return code
+
+
+async def _drain(connections: ConnectionRegistry, seconds: float, codes: asyncio.Queue[int]) -> None:
+    """Wait until the running turns have ended, the time is over, or a second signal has arrived."""
+    draining = asyncio.create_task(connections.drain(seconds))
+    second_signal = asyncio.create_task(codes.get())
+    await asyncio.wait([draining, second_signal], return_when=asyncio.FIRST_COMPLETED)
+    for task in (draining, second_signal):
+        task.cancel()

@@ -1,14 +1,17 @@
 """The server on WebSocket, which also supports browser clients. Each JSON-RPC message is one text message.
 
-The token in the opening HTTP request authenticates a client. A web page must also have an allowed origin. If
+A token in the opening HTTP request authenticates a client. A web page must also have an allowed origin. If
 `[serve.oidc]` is configured, the token also identifies the user, and the connection is closed when the token expires.
+A refused client gets an HTTP status and one sentence, which contains no part of the token.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -22,12 +25,74 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from thinklsp.jsonrpc.framing import BadFrame
+from thinklsp.core.errors import TokenRefused
+from thinklsp.identity.tokens import PERIOD_SECONDS, ClientAccess, FailureLimit, TokenVerifier
+from thinklsp.jsonrpc.framing import MAX_BODY_BYTES, BadFrame
 from thinklsp.jsonrpc.writer import CHUNK_BYTES, FLUSH_SECONDS, ClientDisconnected
-from thinklsp.lsp.editor.client_access import ClientAccess
-from thinklsp.lsp.protocol.frames import MAX_BODY_BYTES
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig, matches_token
-from thinklsp.lsp.transport.token_gate import TokenGate
+
+_log = logging.getLogger(__name__)
+
+_BEARER_PROTOCOL = "thinklsp.bearer."
+_OUTAGE_SECONDS = "30"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRefusal:
+    """The response to a refused client. `headers` are additional HTTP headers."""
+
+    status: HTTPStatus
+    sentence: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class TokenGate:
+    """The check of all clients' tokens."""
+
+    def __init__(self, verifier: TokenVerifier, limit: FailureLimit | None = None) -> None:
+        self._verifier = verifier
+        self._limit = limit or FailureLimit()
+
+    async def check_headers(self, headers: Headers, address: str) -> ClientAccess | LoginRefusal:
+        """Return the access of a client, or the response if the client is refused."""
+        is_limited = self._limit.is_exceeded(address)
+        # A token in the query is ignored, because proxies log addresses.
+        tokens = set(_find_tokens(headers, _BEARER_PROTOCOL))
+        if len(tokens) != 1:
+            return self._count(address, _build_refusal(_describe_count(len(tokens))), is_limited=is_limited)
+        try:
+            verified = await self._verifier.verify(tokens.pop())
+        except TokenRefused as error:
+            if error.is_outage:
+                return LoginRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), (("Retry-After", _OUTAGE_SECONDS),))
+            return self._count(address, _build_refusal(str(error)), is_limited=is_limited)
+        return ClientAccess(self._verifier, verified)
+
+    def _count(self, address: str, refusal: LoginRefusal, *, is_limited: bool) -> LoginRefusal:
+        self._limit.add(address)
+        if not is_limited:
+            # The sentence says why, without any part of the token.
+            _log.info("refused a client at %s: %s", address, refusal.sentence)
+            return refusal
+        return LoginRefusal(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "Too many tokens from this address were refused. Try again in a minute.",
+            (("Retry-After", f"{PERIOD_SECONDS:.0f}"),),
+        )
+
+
+def _build_refusal(sentence: str) -> LoginRefusal:
+    return LoginRefusal(HTTPStatus.UNAUTHORIZED, sentence, (("WWW-Authenticate", "Bearer"),))
+
+
+def _describe_count(count: int) -> str:
+    if count:
+        return "The request contains several tokens. Send only one."
+    return (
+        "This server requires a token of your identity provider: the header `Authorization: Bearer …`, or the "
+        "subprotocol `thinklsp.bearer.…` beside `lsp`."
+    )
+
 
 # The subprotocol that the server chooses. A browser offers it together with a subprotocol that contains the token.
 PROTOCOL = Subprotocol("lsp")
@@ -39,7 +104,7 @@ _NORMAL_CLOSURE, _GOING_AWAY, _TRY_AGAIN_LATER, _TOKEN_EXPIRED = 1000, 1001, 101
 
 
 @asynccontextmanager
-async def listen(config: ListenConfig, registry: ConnectionRegistry) -> AsyncIterator[None]:
+async def listen_ws(config: ListenConfig, registry: ConnectionRegistry) -> AsyncIterator[None]:
     """Accept clients until the context is exited. The registry then closes the remaining connections."""
     gate = None if config.verifier is None else TokenGate(config.verifier)
     server = await serve(
@@ -92,7 +157,8 @@ def _check_request(
         return None
     if gate is not None:
         return _identify_client(gate, registry, connection, headers)
-    if config.token is None or matches_token(_find_tokens(request.path, headers), config.token):
+    candidates = [*_find_tokens(headers, _TOKEN_PROTOCOL), *parse_qs(urlsplit(request.path).query).get("token", ())]
+    if config.token is None or matches_token(candidates, config.token):
         return _check_readiness(registry, connection)
     registry.observer.count_rejected_login("token")
     refusal = connection.respond(
@@ -127,17 +193,16 @@ def _check_readiness(registry: ConnectionRegistry, connection: ServerConnection)
     return refusal
 
 
-def _find_tokens(path: str, headers: Headers) -> Iterator[str]:
-    """Yield every value in the request that could be the token."""
+def _find_tokens(headers: Headers, protocol: str) -> Iterator[str]:
+    """Yield every value that could be the token, from the `Authorization` header or a subprotocol with this prefix."""
     for value in headers.get_all("Authorization"):
         scheme, _, credentials = value.partition(" ")
         if scheme.lower() == "bearer":
             yield credentials.strip()
-    yield from parse_qs(urlsplit(path).query).get("token", ())
     for value in headers.get_all("Sec-WebSocket-Protocol"):
         for name in value.split(","):
-            if name.strip().startswith(_TOKEN_PROTOCOL):
-                yield name.strip().removeprefix(_TOKEN_PROTOCOL)
+            if name.strip().startswith(protocol):
+                yield name.strip().removeprefix(protocol)
 
 
 def _select_subprotocol(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:

@@ -1,1 +1,0 @@
-"""Support for Anthropic's Messages API and for compatible servers."""

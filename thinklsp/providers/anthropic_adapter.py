@@ -1,0 +1,312 @@
+"""The adapter for the Messages API, which encodes requests and parses non-streaming responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, assert_never
+from urllib.parse import quote
+
+from thinklsp.core.choices import EFFORTS
+from thinklsp.core.images import encode_base64
+from thinklsp.core.messages import (
+    AssistantMessage,
+    ContentBlock,
+    Conversation,
+    ImageBlock,
+    Message,
+    OpaqueBlock,
+    Origin,
+    RedactedThinkingBlock,
+    ServerToolBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    UserBlock,
+    UserMessage,
+)
+from thinklsp.providers.anthropic_stream import AnthropicDecoder
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
+from thinklsp.providers.catalogue import THINKING_FORMS, Capabilities
+from thinklsp.providers.decoding import find_object, parse_json_object, read_limit
+from thinklsp.providers.encoding import (
+    EMPTY_TEXT,
+    CallNames,
+    EncodedParts,
+    Wire,
+    encode_body,
+    extend_encoded,
+    open_state,
+    sanitize_name,
+)
+
+_KEY_HEADER = "x-api-key"
+_VERSION = "2023-06-01"
+_OAUTH_BETA = "oauth-2025-04-20"
+_INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_COUNTS_BETA = "thinking-token-count-2026-05-13"
+# The token count beta is requested only from Anthropic's own host and from the simulator. Gateways may forward beta
+# headers to a provider that rejects them.
+_FIRST_PARTY_HOST = "https://api.anthropic.com"
+_SIMULATOR = "simulator"
+ENCODED_PARTS = EncodedParts()
+_CACHE_CONTROL = ("cache_control", {"type": "ephemeral"})
+_MAX_CACHED_MESSAGES = 2
+_DEFAULT_MAX_TOKENS = 64_000
+# The maximum length of a tool call ID. Anthropic documents no limit, but its own IDs are shorter.
+_MAX_ID_LENGTH = 1_000
+
+
+class AnthropicAdapter(Adapter):
+    dialects = ("anthropic",)
+
+    def encode(self, request: ModelRequest, endpoint: Endpoint) -> HttpRequest:
+        messages = _build_messages(request.conversation, endpoint.build_origin(request.model.id))
+        thinking = _resolve_thinking(request, messages)
+        # The Messages API requires `max_tokens`.
+        max_tokens = request.max_tokens or request.model.output_cap or _DEFAULT_MAX_TOKENS
+        body: Wire = {"model": request.model.id, "max_tokens": max_tokens, "stream": True}
+        body |= _build_thinking_fields(thinking)
+        if request.system:
+            body["system"] = [_mark_cached({"type": "text", "text": request.system})]
+        if request.tools:
+            body["tools"] = _build_tools(request.tools)
+        body["messages"] = _mark_breakpoints(messages)
+        return HttpRequest(
+            endpoint.build_url("/v1/messages"),
+            _build_headers(endpoint.stream_headers(_KEY_HEADER), _list_betas(request, endpoint, thinking)),
+            encode_body(body),
+            budget_omitted=thinking.form != request.thinking.form,
+        )
+
+    def create_decoder(self) -> StreamDecoder:
+        return AnthropicDecoder()
+
+    def encode_model_query(self, endpoint: Endpoint, model_id: str) -> tuple[str, Mapping[str, str]]:
+        return endpoint.build_url(f"/v1/models/{quote(model_id, safe='')}"), _build_headers(
+            endpoint.query_headers(_KEY_HEADER)
+        )
+
+    def parse_capabilities(self, body: bytes) -> Capabilities | None:
+        content = parse_json_object(body)
+        capabilities = content.get("capabilities")
+        if not isinstance(capabilities, dict):
+            return None
+        types = find_object(capabilities, "thinking", "types")
+        efforts = find_object(capabilities, "effort")
+        return Capabilities(
+            None if types is None else _select_supported(types, THINKING_FORMS),
+            None if efforts is None else _select_supported(efforts, EFFORTS),
+            read_limit(content, "max_input_tokens"),
+            read_limit(content, "max_tokens"),
+        )
+
+
+def _build_headers(headers: dict[str, str], betas: Sequence[str] = ()) -> dict[str, str]:
+    """Merge the given beta names into the `anthropic-beta` header from the user's configuration."""
+    own = [name.strip() for name in headers.pop("anthropic-beta", "").split(",") if name.strip()]
+    header_fields = {"anthropic-beta": ",".join(dict.fromkeys((*betas, *own)))} if betas or own else {}
+    return {"anthropic-version": _VERSION} | headers | header_fields
+
+
+def _list_betas(request: ModelRequest, endpoint: Endpoint, thinking: Thinking) -> list[str]:
+    betas = [_OAUTH_BETA] if endpoint.bearer else []
+    if thinking.form == "manual" and request.tools and request.model.interleaved == "header":
+        betas.append(_INTERLEAVED_BETA)
+    if thinking.form == "adaptive" and thinking.drop_mismatched:
+        betas.append(_BINDING_BETA)
+    is_first_party = endpoint.host == _FIRST_PARTY_HOST or endpoint.provider == _SIMULATOR
+    if thinking.form in ("adaptive", "manual", "between_tools") and request.thinking_counts and is_first_party:
+        betas.append(_COUNTS_BETA)
+    return betas
+
+
+def _build_thinking_fields(thinking: Thinking) -> Wire:
+    fields: Wire = {}
+    display = {"display": "summarized" if thinking.summarized else "omitted"}
+    match thinking.form:
+        case "unset":
+            pass
+        case "off":
+            fields["thinking"] = {"type": "disabled"}
+        case "between_tools":
+            fields["thinking"] = {"type": "between_tools"}
+        case "adaptive":
+            fields["thinking"] = {"type": "adaptive", **display}
+            if thinking.drop_mismatched:
+                fields["thinking"]["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
+        case "manual":
+            fields["thinking"] = {"type": "enabled", "budget_tokens": thinking.budget_tokens, **display}
+        case _:
+            assert_never(thinking.form)
+    if thinking.effort is not None:
+        fields["output_config"] = {"effort": thinking.effort}
+    return fields
+
+
+def _resolve_thinking(request: ModelRequest, messages: Sequence[Wire]) -> Thinking:
+    """Return the thinking settings that are valid in the current tool loop.
+
+    A manual budget is valid only if the loop began with thinking from the same model. Otherwise, the budget is omitted
+    until the user's next message.
+    """
+    thinking = request.thinking
+    if thinking.form != "manual":
+        return thinking
+    loop: list[Wire] = []
+    for message in reversed(messages):
+        if message["role"] == "user" and message["content"][0]["type"] != "tool_result":
+            break
+        loop.append(message)
+    opening = next((message for message in reversed(loop) if message["role"] == "assistant"), None)
+    if opening is None or opening["content"][0].get("type") in ("thinking", "redacted_thinking"):
+        return thinking
+    if request.model.off is None:
+        return replace(thinking, form="adaptive", budget_tokens=None)
+    return Thinking("off", effort=thinking.effort)
+
+
+def _build_tools(tools: Sequence[ToolSpec]) -> list[Wire]:
+    wire: list[Wire] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools
+    ]
+    return [*wire[:-1], _mark_cached(wire[-1])]
+
+
+def _build_messages(conversation: Conversation, origin: Origin) -> list[Wire]:
+    """Encode the conversation as messages with alternating roles. Tool results come first in user messages.
+
+    If a message is empty or ends with thinking, placeholder text is appended. A paused answer at the end of the
+    conversation is sent back unchanged, because the model continues it.
+    """
+    messages: list[Wire] = []
+    calls = CallNames(_MAX_ID_LENGTH)
+    names: dict[str, str] = {}
+    for role, following in groupby(conversation, attrgetter("role")):
+        run, is_user = list(following), role == "user"
+        if not is_user:
+            names = _name_calls(run, origin, calls)
+        if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
+            messages.append(_join_messages(run, names, origin, paused=run[-1] is conversation[-1]))
+        else:
+            messages.append(ENCODED_PARTS.encode(run[0], (origin, *names.items()), _join_messages, run, names, origin))
+    return messages
+
+
+def _name_calls(run: Sequence[Message], origin: Origin, names: CallNames) -> dict[str, str]:
+    """Map each tool call's ID in the conversation to its ID in the request."""
+    calls = (call for message in run if isinstance(message, AssistantMessage) for call in message.tool_uses)
+    own = ((call.id, call.id if call.raw is not None and call.raw.is_issued_by(origin) else None) for call in calls)
+    return {call_id: names.claim(call_id, issued_id) for call_id, issued_id in own}
+
+
+def _join_messages(run: Sequence[Message], names: Mapping[str, str], origin: Origin, *, paused: bool = False) -> Wire:
+    """Merge consecutive messages with the same role into a single message.
+
+    `names` maps tool call IDs in the conversation to IDs in the request.
+    """
+    content: list[Wire] = []
+    for message in run:
+        if isinstance(message, UserMessage):
+            encoded = [_encode_user_block(block, names) for block in message.blocks]
+        else:
+            encoded = [_encode_assistant_block(block, origin, names) for block in message.blocks]
+        content += filter(None, encoded)
+    role = run[0].role
+    return {"role": role, "content": _complete_content(role, content, paused=paused)}
+
+
+def _complete_content(role: str, content: list[Wire], *, paused: bool) -> list[Wire]:
+    if role == "user":
+        content = sorted(content, key=lambda block: block["type"] != "tool_result")
+    ends_in_thinking = bool(content) and content[-1].get("type") in ("thinking", "redacted_thinking")
+    return content if content and (paused or not ends_in_thinking) else [*content, {"type": "text", "text": EMPTY_TEXT}]
+
+
+def _encode_user_block(block: UserBlock, names: Mapping[str, str]) -> Wire | None:
+    match block:
+        case TextBlock():
+            return _encode_text(block)
+        case ImageBlock():
+            source = {"type": "base64", "media_type": block.media_type, "data": encode_base64(block)}
+            return {"type": "image", "source": source}
+        case ToolResultBlock():
+            return _encode_result(
+                block, names.get(block.tool_use_id) or sanitize_name(block.tool_use_id, _MAX_ID_LENGTH)
+            )
+        case _:
+            assert_never(block)
+
+
+def _encode_assistant_block(block: ContentBlock, origin: Origin, names: Mapping[str, str]) -> Wire | None:
+    """Encode a block of an answer.
+
+    A block from another endpoint or model is rebuilt from its readable fields. Tool call IDs are replaced with the
+    unique IDs in `names`, because providers may omit or reuse IDs.
+    """
+    wire = _find_issued(block, origin) or _rebuild_block(block)
+    return wire | {"id": names[block.id]} if wire and isinstance(block, ToolUseBlock) else wire
+
+
+def _find_issued(block: ContentBlock, origin: Origin) -> Wire | None:
+    if block.raw is None or not block.raw.is_issued_by(origin) or _is_blank(block):
+        return None
+    return open_state(block.raw, origin)
+
+
+def _rebuild_block(block: ContentBlock) -> Wire | None:
+    match block:
+        case TextBlock():
+            return _encode_text(block)
+        case ToolUseBlock():
+            name = sanitize_name(block.name)
+            return {"type": "tool_use", "id": block.id, "name": name, "input": block.input or {}}
+        case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
+            return None
+        case _:
+            assert_never(block)
+
+
+def _encode_text(block: TextBlock) -> Wire | None:
+    return None if _is_blank(block) else {"type": "text", "text": block.text}
+
+
+def _is_blank(block: ContentBlock) -> bool:
+    return isinstance(block, TextBlock) and not block.text.strip()
+
+
+def _encode_result(block: ToolResultBlock, call_id: str) -> Wire:
+    result: Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
+    return result | {"is_error": True} if block.is_error else result
+
+
+def _mark_breakpoints(messages: Iterable[Wire]) -> list[Wire]:
+    """Add cache breakpoints to the last two user messages.
+
+    The provider reads cached content up to the first breakpoint and caches new content up to the second breakpoint.
+    """
+    marked = list(messages)
+    users = [index for index, message in enumerate(marked) if message["role"] == "user"]
+    for index in users[-_MAX_CACHED_MESSAGES:]:
+        *head, last = marked[index]["content"]
+        longer = {"role": "user", "content": [*head, _mark_cached(last)]}
+        # `cache_control` is the last field of the last block, so only the end of the encoded message changes.
+        marked[index] = extend_encoded(marked[index], longer, _CACHE_CONTROL, b"}]}")
+    return marked
+
+
+def _mark_cached(block: Wire) -> Wire:
+    name, value = _CACHE_CONTROL
+    return {**block, name: value}
+
+
+def _select_supported(flags: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the features that `flags` marks as supported."""
+    return tuple(
+        name for name in names if (flag := find_object(flags, name)) is not None and flag.get("supported") is True
+    )

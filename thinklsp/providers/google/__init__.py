@@ -1,1 +1,0 @@
-"""Support for Gemini's generateContent API and for compatible servers."""

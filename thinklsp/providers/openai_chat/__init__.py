@@ -1,1 +1,0 @@
-"""Support for the Chat Completions API of OpenAI and compatible servers."""

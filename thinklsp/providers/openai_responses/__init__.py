@@ -1,1 +1,0 @@
-"""Support for OpenAI's Responses API and for compatible servers."""
