@@ -9,20 +9,35 @@ import base64
 import hashlib
 import json
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
 
 from thinklsp.offline.scenario import UsageOverride
-from thinklsp.offline.script import BoundedDict
 
 # Without padding, of which a client could change unused bits without being noticed.
 _TEXT_BYTES = 195
 _MAX_STATES = 1 << 16
 _MAX_LOOK_BACK = 20
 _MAX_ENTRIES = 8192
+K = TypeVar("K")
 V = TypeVar("V")
+
+
+class BoundedDict(OrderedDict[K, V]):
+    """A dictionary that keeps only the `limit` most recently set entries."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._limit:
+            self.popitem(last=False)
 
 
 class StateSigner:

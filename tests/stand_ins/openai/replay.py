@@ -21,8 +21,7 @@ from tests.stand_ins.openai.requests import (
     join_item_text,
 )
 from tests.stand_ins.rejections import RequestRejected, reject
-from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
-from thinklsp.offline.script import BoundedDict
+from tests.stand_ins.service_state import BoundedDict, StateSigner, hash_json, hash_text
 
 _MAX_ITEMS = 1 << 15
 _ENCRYPTED_PREFIX = "gAAAAAB"
