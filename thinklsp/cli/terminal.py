@@ -12,7 +12,7 @@ import os
 import sys
 import termios
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -104,6 +104,18 @@ def _select_diff_style(line: str) -> str:
     if line.startswith("@@"):
         return "cyan"
     return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def render_tool(title: str, *, is_error: bool) -> Text:
+    """Return the line of a tool call that has finished."""
+    mark, style = ("✗", "red") if is_error else ("✓", "green")
+    return Text(f"{mark} ", style=style).append(sanitize_text(title), style="default")
+
+
+def render_plan(entries: Iterable[tuple[str, str]]) -> list[Text]:
+    """Return the lines of a plan, from the text and the status of each entry."""
+    marks = {"completed": "✓", "in_progress": "▸", "pending": "·"}
+    return [Text(f"{marks.get(status, '·')} {sanitize_text(text)}", style="dim") for text, status in entries]
 
 
 def format_size(count: int) -> str:
