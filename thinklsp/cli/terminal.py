@@ -6,13 +6,16 @@ Questions are possible only if both standard input and standard error are termin
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 import termios
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -39,6 +42,14 @@ def create_console(stream: TextIO) -> Console:
         markup=False,
         emoji=False,
     )
+
+
+def parse_age(argument: str) -> timedelta:
+    """Parse an age in days or weeks, such as 90d or 12w. Raises ArgumentTypeError."""
+    match = re.fullmatch(r"([0-9]{1,4})([dw])", argument)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"invalid age {argument!r}; use a value such as 90d (days) or 12w (weeks)")
+    return timedelta(**{"days" if match[2] == "d" else "weeks": int(match[1])})
 
 
 def find_current_folder() -> str:
