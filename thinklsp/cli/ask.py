@@ -23,7 +23,6 @@ from rich.status import Status
 from rich.text import Text
 
 from thinklsp.cli.terminal import (
-    SanitizingStream,
     can_ask,
     choose,
     confirm,
@@ -302,7 +301,6 @@ class AskScreen:
         self._started_at = time.monotonic()
         self._tokens_done = self._tokens_now = 0
         self._open_line: IO[str] | None = None
-        self._stream = SanitizingStream()
         self._has_output = self._new_paragraph = self._continues = False
 
     def __enter__(self) -> Self:
@@ -385,7 +383,7 @@ class AskScreen:
             self._status.stop()
             self._status = None
         if self._open_line is not None:
-            self._open_line.write(self._stream.finish() + "\n")
+            self._open_line.write("\n")
             self._open_line.flush()
             self._open_line = None
 
@@ -418,7 +416,7 @@ class AskScreen:
                 self._answer.write("\n")
             self._has_output, self._new_paragraph = True, False
             self._open_line = self._answer
-        self._answer.write(self._stream.sanitize(delta))
+        self._answer.write(sanitize_text(delta))
         self._answer.flush()
 
     def _stream_thinking(self, delta: str) -> None:
@@ -427,7 +425,7 @@ class AskScreen:
         if self._open_line is not self._console.file:
             self.pause()
             self._open_line = self._console.file
-        self._console.print(Text(self._stream.sanitize(delta), style="dim italic"), end="", soft_wrap=True)
+        self._console.print(Text(sanitize_text(delta), style="dim italic"), end="", soft_wrap=True)
         self._console.file.flush()
 
     def _show_tool(self, event: ToolFinished) -> None:

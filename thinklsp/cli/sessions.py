@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from thinklsp.cli.terminal import (
-    can_ask,
-    confirm,
     create_console,
     find_current_folder,
     format_size,
+    is_confirmed,
     parse_age,
+    print_json,
     sanitize_text,
 )
 from thinklsp.core.errors import ThinkLspError
@@ -114,7 +113,7 @@ async def _run(args: argparse.Namespace) -> int:
 async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
     entries = await commands.list()
     if args.json:
-        print(json.dumps(entries, indent=2))
+        print_json(entries)
     elif entries:
         _print_table(entries, with_folder=args.all)
     else:
@@ -202,7 +201,7 @@ def _format_age(updated: str) -> str:
 async def _show(commands: SessionCommands, args: argparse.Namespace) -> int:
     answer = await commands.show(args.id, args.archive, thinking=args.thinking)
     if args.json:
-        print(json.dumps(answer, indent=2))
+        print_json(answer)
         return 0
     sys.stdout.write(sanitize_text(answer["text"]))
     for archive in answer["archives"] if args.archive is None else ():
@@ -244,7 +243,7 @@ async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.older_than is not None:
         return await _delete_old(commands, args)
     summary = await commands.find(args.id)
-    if not _is_confirmed(args, f"“{sanitize_text(summary.title)}” ({summary.steps} steps)"):
+    if not _may_delete(args, f"“{sanitize_text(summary.title)}” ({summary.steps} steps)"):
         return 1
     deleted = await commands.delete(summary.id)
     _print_answer(args, deleted, _add_notice(f"Deleted “{deleted['title']}”.", deleted))
@@ -255,7 +254,7 @@ async def _delete_old(commands: SessionCommands, args: argparse.Namespace) -> in
     entries = filter_older_than(await commands.list(), args.older_than)
     if not args.json and entries:
         _print_table(entries, with_folder=args.all)
-    if entries and not _is_confirmed(args, _format_sessions(entries)):
+    if entries and not _may_delete(args, _format_sessions(entries)):
         return 1
     answer = await commands.delete_all([entry["sessionId"] for entry in entries])
     gone = [entry for entry in entries if entry["sessionId"] in answer["deleted"]]
@@ -270,10 +269,9 @@ def _add_notice(text: str, answer: Mapping[str, Any]) -> str:
     return f"{text} {answer['notice']}" if "notice" in answer else text
 
 
-def _is_confirmed(args: argparse.Namespace, description: str) -> bool:
-    if not args.yes and not can_ask():
-        raise ThinkLspError("Nothing was deleted. Use --yes to delete without confirmation.")
-    return args.yes or confirm(f"Delete {description} permanently?")
+def _may_delete(args: argparse.Namespace, description: str) -> bool:
+    refusal = "Nothing was deleted. Use --yes to delete without confirmation."
+    return is_confirmed(f"Delete {description} permanently?", yes=args.yes, refusal=refusal)
 
 
 def _format_sessions(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -326,4 +324,7 @@ _OPERATIONS: Mapping[str, SessionOperation] = {
 
 
 def _print_answer(args: argparse.Namespace, answer: Mapping[str, Any], message: str) -> None:
-    print(json.dumps(answer, indent=2) if args.json else sanitize_text(message))
+    if args.json:
+        print_json(answer)
+    else:
+        print(sanitize_text(message))

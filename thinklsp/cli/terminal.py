@@ -24,11 +24,6 @@ from rich.text import Text
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
 
-# Characters whose effect depends on the next character.
-_AMBIGUOUS_ENDS = ("\r", "\u200d")
-# The number of preceding characters to check for an emoji before a zero-width joiner.
-_CONTEXT_CHARACTERS = 2
-
 
 def create_console(stream: TextIO) -> Console:
     """Create a console. Only a terminal gets colors and cursor movements, even if FORCE_COLOR is set."""
@@ -70,28 +65,6 @@ def sanitize_text(text: str) -> str:
     return escape_invisible(text.replace("\r\n", "\n"))
 
 
-class SanitizingStream:
-    """A sanitizer for text that arrives in pieces."""
-
-    def __init__(self) -> None:
-        self._context = self._pending = ""
-
-    def sanitize(self, piece: str) -> str:
-        """Sanitize a piece of text. Hold back the last character if its effect depends on the next piece."""
-        text = self._pending + piece
-        self._pending = text[-1:] if text.endswith(_AMBIGUOUS_ENDS) else ""
-        return self._sanitize_in_context(text.removesuffix(self._pending))
-
-    def finish(self) -> str:
-        """Return the character that `sanitize` held back, or an empty string."""
-        text, self._pending = self._pending, ""
-        return self._sanitize_in_context(text)
-
-    def _sanitize_in_context(self, text: str) -> str:
-        before, self._context = self._context, (self._context + text)[-_CONTEXT_CHARACTERS:]
-        return sanitize_text(before + text)[len(sanitize_text(before)) :]
-
-
 def wrap_paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) -> list[Text]:
     """Split text into lines. On a terminal, long lines are wrapped."""
     body = Text(escape_invisible(text).strip("\n"), style=style)
@@ -100,6 +73,21 @@ def wrap_paragraph(console: Console, text: str, *, style: str = "", indent: int 
     else:
         lines = list(body.split("\n"))
     return [Text(" " * indent).append_text(line) if line.plain else Text() for line in lines]
+
+
+def print_fact(console: Console, fact: str, details: str, *, label: str = "") -> None:
+    """Print a line with a fact in bold between its label and its details."""
+    line = Text(label).append(sanitize_text(fact), style="bold")
+    console.print(line.append(f"   {sanitize_text(details)}" if details else "", style="not bold dim"), soft_wrap=True)
+
+
+def print_problem(console: Console, problem: str) -> None:
+    text = Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold yellow")
+    console.print(text, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
 
 
 def render_diff(diff: str, *, indent: int = 0) -> Iterator[Text]:
@@ -160,6 +148,14 @@ def confirm(question: str) -> bool:
     return ask_line(f"{question} [y/N] ").lower() in ("y", "yes")
 
 
+def is_confirmed(question: str, *, yes: bool, refusal: str) -> bool:
+    """Return True with `--yes`, or if the user agrees. Raises ThinkLspError with `refusal` if nobody can be asked."""
+    if not yes and not can_ask():
+        raise ThinkLspError(refusal)
+    sys.stdout.flush()
+    return yes or confirm(question)
+
+
 def ask_line(question: str) -> str:
     """Ask for a line of text. Return an empty string at the end of the input."""
     sys.stderr.write(question)
@@ -207,11 +203,3 @@ async def _read_line() -> str:
 
     threading.Thread(target=read, daemon=True, name="terminal").start()
     return await lines.get()
-
-
-def format_setting(values: Mapping[str, Any], key: str) -> str:
-    """Return the value of a dotted key as JSON."""
-    value: Any = values
-    for part in key.split("."):
-        value = value[part]
-    return json.dumps(value)
