@@ -39,8 +39,8 @@ from thinklsp.settings.model import Provider
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.private_paths import explain_distrust, find_config_path, read_text
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings
-from thinklsp.symbols.grammars import explain_missing_grammars
-from thinklsp.tools.ripgrep import find_ripgrep
+from thinklsp.symbols.outline import explain_missing_grammars
+from thinklsp.tools.search import find_ripgrep
 from thinklsp.tools.shadow_runner import explain_missing_sandbox
 from thinklsp.workspace.view import WorkspaceView
 
