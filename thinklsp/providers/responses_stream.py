@@ -23,7 +23,6 @@ from thinklsp.core.stream_events import (
     FieldsDelta,
     InputJsonDelta,
     MessageFinished,
-    MessageStarted,
     StreamEvent,
     TextBuffer,
     TextDelta,
@@ -31,12 +30,11 @@ from thinklsp.core.stream_events import (
     UnmatchedEvent,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.decoding import (
-    build_cut_off_error,
     build_malformed_error,
     check_argument_size,
     explain_unknown_ending,
-    parse_event,
     read_count,
     read_index,
     read_object,
@@ -264,25 +262,21 @@ _REMOVAL_REASONS: Mapping[str, str] = {
 }
 
 
-class OpenAiResponsesDecoder:
+class OpenAiResponsesDecoder(StreamDecoder):
     """A decoder for the Responses API's event stream."""
 
+    usage = Usage()
+
     def __init__(self) -> None:
+        super().__init__()
         self._drafts: dict[int, ItemDraft] = {}
         self._removals: list[str] = []
         self._shown_messages: set[int] = set()
         # Tool calls whose arguments arrived before their names. A call becomes a block when its name arrives.
         self._unnamed_calls: set[int] = set()
         self._response_id = ""
-        self._started = False
-        self._finished = False
-        self.usage = Usage()
 
-    def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """Decode the data of a server-sent event, or a complete JSON response. Raise ProviderError for an error."""
-        if self._finished or data.strip() in ("", "[DONE]"):
-            return []
-        content = parse_event(event, data)
+    def _decode(self, event: str, content: Mapping[str, Any]) -> list[StreamEvent]:
         self._update_usage(content)
         match content.get("type", event):
             case "response.created" | "response.queued" | "response.in_progress" as name:
@@ -313,11 +307,6 @@ class OpenAiResponsesDecoder:
             case _:
                 return self._read_whole(content)
 
-    def finish(self) -> list[StreamEvent]:
-        if not self._finished:
-            raise build_cut_off_error()
-        return []
-
     def _update_usage(self, content: Mapping[str, Any]) -> None:
         """Update the usage if the event contains a response with usage."""
         response = content.get("response", content)
@@ -332,10 +321,7 @@ class OpenAiResponsesDecoder:
             raise StreamProtocolError("The provider started a second message within the same answer.")
         self._response_id = self._response_id or response_id
         self._removals = _read_removals(response.get("input_transformations")) or self._removals
-        if self._started:
-            return []
-        self._started = True
-        return [MessageStarted(read_string(response, "model"), Usage())]
+        return self._begin(read_string(response, "model"))
 
     def _open_item(
         self, index: int, item: Mapping[str, Any], *, by_piece: bool = False
