@@ -186,7 +186,7 @@ BOUND: dict[str, tuple[Callable[[Any], object], int]] = {
 
 
 @pytest.mark.parametrize("name", BOUND)
-def test_bound_reasoning_that_no_longer_fits_is_dropped_and_named(name: str) -> None:
+def test_bound_reasoning_that_no_longer_fits_is_dropped(name: str) -> None:
     change, kept = BOUND[name]
     talk = OpenAiTalk()
     body = talk.in_loop(model="gpt-6.2-sol")
