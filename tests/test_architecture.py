@@ -26,22 +26,18 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", 
 LATE_IMPORTS = {
     "thinklsp/__main__.py": "nothing is imported before the search path is safe",
     "thinklsp/acp/acp_server.py": "`initialize` is answered before the engine is loaded",
-    "thinklsp/cli/acp.py": "as in main.py",
-    "thinklsp/cli/client_identification.py": "only a server that identifies its clients loads the JWT library",
     "thinklsp/cli/demo.py": "the title of the demo is shown before pygls is loaded",
     "thinklsp/cli/main.py": "only the kind of server that is wanted is loaded",
-    "thinklsp/cli/serve_acp.py": "`initialize` is answered before the server is loaded",
     "thinklsp/cli/store.py": "psycopg is an optional package",
-    "thinklsp/cli/serve_sockets.py": "as in main.py",
-    "thinklsp/cli/serve_telemetry.py": "the libraries of metrics and traces are optional",
+    "thinklsp/cli/serve_sockets.py": "as in main.py; the libraries of tokens, metrics and traces are optional",
     "thinklsp/cli/serve_stdio.py": "`initialize` is answered before the server is loaded",
     "thinklsp/engine/connections.py": "only a user who tries thinklsp offline needs the offline model",
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
     "thinklsp/lsp/editor/connection_state.py": "a server for one user hashes nothing",
     "thinklsp/lsp/server.py": "the first code action is served before the settings are checked",
     "thinklsp/lsp/transport/connection.py": "the first code action is served before the engine is loaded",
-    "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
-    "thinklsp/symbols/grammars.py": "as in outline.py",
+    "thinklsp/mcp_client/tool_schemas.py": "jsonschema comes with the MCP SDK, and only a worker process needs it",
+    "thinklsp/sessions/postgres/postgres_store.py": "a single user has no psycopg",
     "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
 }
 
@@ -106,20 +102,19 @@ def test_imports_inside_functions_have_a_reason() -> None:
 
     assert {place.partition(":")[0] for place in find(imports_late)} == set(LATE_IMPORTS)
     engine = ["engine.user_config", "lsp.assistant", "lsp.commands"]
-    stdio = ["cli.logs", "core.import_context", "settings.startup_settings", "lsp.transport.connection"]
+    stdio = ["lsp.protocol.fast_initialize", "cli.logs", "core.import_context", "settings.startup_settings"]
+    stdio += ["lsp.transport.connection", "acp.initialization", "cli.logs", "core.import_context", "acp.acp_server"]
+    sockets = ["lsp.transport.websocket", "identity.jwt_verifier", "telemetry.metrics", "telemetry.traces"]
+    sockets += ["telemetry.health"]
     for module, imported in (
         ("lsp/server.py", ["settings.sources"]),
         ("lsp/transport/connection.py", engine),
         ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
-        ("cli/acp.py", ["cli.key_setup"]),
-        ("cli/serve_acp.py", ["cli.logs", "core.import_context", "acp.acp_server"]),
         # One subcommand does not load what another one needs.
         ("cli/demo.py", ["cli.demo_script"]),
         ("cli/main.py", ["cli", "cli.serve_sockets"]),
-        ("cli/client_identification.py", ["identity.jwt_verifier"]),
-        ("cli/serve_sockets.py", ["lsp.transport.websocket"]),
+        ("cli/serve_sockets.py", sockets),
         ("cli/serve_stdio.py", stdio),
-        ("cli/serve_telemetry.py", ["telemetry.metrics", "telemetry.traces", "telemetry.health"]),
     ):
         tree = parse_package()[PACKAGE / module]
         inside = [node for outer in functions(tree) for node in ast.walk(outer) if isinstance(node, ast.ImportFrom)]

@@ -16,7 +16,7 @@ def main() -> int:
 
         return serve()
     if sys.argv[1:] == ["acp"]:
-        from thinklsp.cli.serve_acp import serve as serve_acp  # noqa: PLC0415 - see above
+        from thinklsp.cli.serve_stdio import serve_acp  # noqa: PLC0415 - see above
 
         return serve_acp()
     from thinklsp.cli.logs import log_to_stderr  # noqa: PLC0415 - see above

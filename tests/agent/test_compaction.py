@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import string
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -19,7 +18,7 @@ from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, tex
 from tests.support.sizes import examples
 from thinklsp.agent.budget import ContextMeter, measure_messages
 from thinklsp.agent.compaction import CompactionPlan, TokenLimits, binds_thinking, plan_compaction
-from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt, extract_user_text
+from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt
 from thinklsp.agent.summary import (
     Summary,
     build_summary,
@@ -428,20 +427,6 @@ def test_the_meter_is_set_right_by_what_the_provider_says() -> None:
         assert 4_800 < meter.estimate_tokens(other) < 5_200
     meter.record_usage(asked, Usage())
     assert meter.estimate_tokens(asked) == 5_000
-
-
-LONG_LINE = "word: " * 40_000
-
-
-def test_a_prompt_of_one_long_line_is_read_whole() -> None:
-    assert extract_user_text(LONG_LINE) == LONG_LINE.strip()
-
-
-@pytest.mark.timing
-def test_a_prompt_of_one_long_line_is_read_at_once() -> None:
-    began = time.process_time()
-    extract_user_text(LONG_LINE)
-    assert time.process_time() - began < 1
 
 
 # Any history at all.

@@ -22,7 +22,6 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
-from thinklsp.sessions.repair import repair_conversation
 
 SHOT, CAT = image(), image("image/gif", "cat.gif")
 HUGE = TokenLimits(limit=10**9, tail=10**9, fixed=0, present=10**9)
@@ -52,12 +51,6 @@ def test_images_of_tools_precede_the_results() -> None:
     assert UserMessage((SHOT, result, CAT, prompt)).result_images == (SHOT,)
     assert UserMessage((result, CAT, prompt)).result_images == ()
     assert asked("Look.", SHOT).result_images == ()
-
-
-def test_repair_keeps_images_of_tools_before_the_results() -> None:
-    call = AssistantMessage((tool("c", "look"),), stop_reason="tool_use")
-    conversation = (asked("Look."), call, UserMessage((SHOT, ToolResultBlock("c", "Here."))), answered("I see."))
-    assert repair_conversation(conversation).findings == ()
 
 
 def test_summaries_read_a_description() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.support.anthropic_samples import ENDPOINT, FOLDER, PLAIN, cases, expected, raw, run, stream
+from tests.support.anthropic_samples import ENDPOINT, PLAIN, cases, expected, raw, run, stream
 from tests.support.chat_samples import chunk as chat_chunk
 from tests.support.chat_samples import server
 from tests.support.other_hosts import SseServer, Step, answer, chunk, head
@@ -336,17 +336,6 @@ async def test_going_away_closes_the_connection(transport: Transport, leave: str
         assert len(server.received) == 1
 
 
-async def test_cancel_before_the_answer_begins(transport: Transport) -> None:
-    one = Call()
-    async with SseServer([["hold"]]) as server:
-        task = asyncio.create_task(one.run(one.caller(server, transport)))
-        await server.arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.wait_for(server.gone.wait(), 60)
-
-
 async def test_a_key_that_comes_back_in_an_error_is_hidden(transport: Transport) -> None:
     endpoint = replace(ENDPOINT, api_key="hunter22")
     one, _ = await play(transport, answer(b'{"error":{"message":"no such key: hunter22!"}}', 401), endpoint=endpoint)
@@ -391,17 +380,6 @@ async def test_which_key_was_refused_is_said(transport: Transport, key: str, sou
     one, _ = await play(transport, answer(b'{"error":{"message":"No."}}', 401), endpoint=endpoint)
     assert said in str(one.error)
     assert "none needed" not in str(one.error)
-
-
-async def test_side_by_side_calls_do_not_mix(transport: Transport) -> None:
-    async with SseServer([GOOD, [head(), stream("refusal")]]) as server:
-        calls = [Call(), Call()]
-        await asyncio.gather(*(one.run(one.caller(server, transport)) for one in calls))
-    assert sorted(one.finished.message.text for one in calls) == ["Hello wörld \U0001f30d\u2028 \u0085 next", "I can"]
-
-
-def test_every_recorded_stream_has_its_expectation() -> None:
-    assert {path.stem for path in FOLDER.glob("*.sse")} == {path.stem for path in FOLDER.glob("*.json")}
 
 
 def _anthropic_delta(index: int, kind: str, name: str, value: str) -> str:

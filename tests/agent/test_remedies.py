@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.stand_ins.http_server import Simulator
 from tests.stand_ins.journal import RecordedRequest
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
@@ -195,11 +194,6 @@ SCENARIO = Scenario.model_validate({"turn": [{"step": STEPS}] * 5})
 MODEL = "claude-opus-5-5"
 
 
-def engine_for(simulator: Simulator) -> Engine:
-    place = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "ANTHROPIC_BASE_URL": simulator.base_url}
-    return Engine({**place, "ANTHROPIC_API_KEY": "sk-ant-canary-0123456789"})
-
-
 async def turn_of(engine: Engine, session_id: str | None, *, system: str | None = None, **choices: str) -> Turn:
     """Plays a whole turn; it must end with an answer."""
     request = ChatRequest(prompt="Go on.", view=WorkspaceView((), []), workspace="w", session_id=session_id)
@@ -213,67 +207,6 @@ async def turn_of(engine: Engine, session_id: str | None, *, system: str | None 
 
 async def _nobody(*_: object) -> Any:
     raise AssertionError("nobody is asked")
-
-
-async def test_a_system_prompt_that_changes_in_mid_session() -> None:
-    """The newest models bind thinking to everything before it. The turn succeeds, says why, and so does the next."""
-    async with Simulator(SCENARIO) as simulator:
-        engine = engine_for(simulator)
-        session = (await turn_of(engine, None)).session.id
-        assert [sent(request).drops for request in simulator.requests] == [False] * 3
-        changed = await turn_of(engine, session, system="Other instructions.")
-        assert changed.output.notices == [DROP_NOTICE]
-        requests = simulator.requests[3:]
-        assert [(request.status, sent(request).drops) for request in requests] == [
-            (400, False),
-            (200, True),
-            (200, True),
-            (200, True),
-        ]
-        following = await turn_of(engine, session, system="Other instructions.")
-        assert following.output.notices == []
-        again = await turn_of(engine, session, system="Changed once more.")
-        assert again.output.notices == [], "dropping goes on, so nothing is refused any more"
-        assert [request.status for request in simulator.requests[7:]] == [200] * 6
-        # What was thought since stays: the service decides what fits.
-        assert len(sent(simulator.requests[-1]).signatures) == 11
-        bare = await turn_of(engine, session, **{"model": "claude-haiku-5-5", "thinking.mode": "off"})
-        [lost] = bare.output.notices
-        assert "it came from another model (claude-opus-5-5)" in lost
-        await engine.aclose()
-
-
-async def test_thinking_that_nobody_knows_any_more() -> None:
-    """Another process of the simulator has another secret: every signature is invalid there."""
-    async with Simulator(SCENARIO) as simulator:
-        engine = engine_for(simulator)
-        session = (await turn_of(engine, None)).session.id
-        port = int(simulator.base_url.rpartition(":")[2])
-    async with Simulator(SCENARIO, port) as simulator:
-        turn = await turn_of(engine, session)
-        assert turn.output.notices == [STRIP_NOTICE]
-        following = await turn_of(engine, session)
-        assert following.output.notices == []
-        assert [request.status for request in simulator.requests] == [400] + [200] * 6
-        assert len(sent(simulator.requests[-1]).signatures) == 5
-        await engine.aclose()
-
-
-async def test_a_changed_prompt_while_thinking_is_off() -> None:
-    """Without thinking there is nothing to set, so the earlier thinking stays away whole."""
-    haiku = {"model": "claude-haiku-5-5"}
-    async with Simulator(SCENARIO) as simulator:
-        engine = engine_for(simulator)
-        session = (await turn_of(engine, None, **haiku)).session.id
-        turn = await turn_of(engine, session, system="Other.", **haiku, **{"thinking.mode": "off"})
-        assert turn.output.notices == [
-            "Thinking is off, so claude-haiku-5-5 does not read the thinking in 3 earlier answers.",
-            STRIP_NOTICE,
-        ]
-        on = await turn_of(engine, session, system="Other.", **haiku)
-        assert on.output.notices == []
-        assert [request.status for request in simulator.requests] == [200] * 3 + [400] + [200] * 6
-        await engine.aclose()
 
 
 def form_and_effort(received: Received) -> tuple[str | None, str | None]:
@@ -392,13 +325,6 @@ async def test_failed_retry_without_thinking_reports_first_error(transport: Tran
         assert [sent(request) for request in server.received] == [WHOLE, NONE], "exactly one attempt"
         assert await one.ask(request)
         assert sent(server.received[2]) == WHOLE, "nothing was remembered"
-
-
-async def test_unexplained_rejection_without_thinking_is_final(transport: Transport) -> None:
-    async with SseServer([ODD]) as server:
-        one = talk(server, transport)
-        assert not await one.ask(PLAIN)
-        assert len(server.received) == 1
 
 
 @dataclass(frozen=True)

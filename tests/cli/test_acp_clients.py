@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from thinklsp.cli.acp_clients import CLIENTS
+from thinklsp.cli.doctor import CLIENTS
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-ant-secret-0123456789abcdef"

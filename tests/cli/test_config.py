@@ -9,7 +9,7 @@ import pytest
 
 from thinklsp.cli.config import _format_values, build_efforts_table, build_settings_table
 from thinklsp.providers.catalogue import list_models
-from thinklsp.settings.budgets_section import BudgetsSection
+from thinklsp.settings.admin_file import BudgetsSection
 
 ROOT = Path(__file__).parents[2]
 TABLES = {

@@ -136,7 +136,7 @@ def test_the_first_source_of_the_address_wins(
         ('[store]\nkey_command = ["true"]\n', "encrypts sessions in a database, but no store.url"),
         ('[store]\nurl = "mysql://h/d"\n', "has a mistake at store.url"),
         ('[store]\nurl = "postgresql://h/d"\nurl_command = ["x"]\n', "both store.url and store.url_command"),
-        ("[store]\nport = 5\n", "has a mistake at store.port"),
+        ("[store]\nport = 5\n", "Unknown setting `store.port`"),
         ("[store\n", "is not valid TOML"),
         ('[store]\nurl_command = ["false"]\n', "The command in [store] url_command failed"),
     ):

@@ -22,10 +22,9 @@ from thinklsp.core.errors import SettingsError
 from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import build_report
 from thinklsp.settings.access import (
-    find_key_command,
-    find_keyring_entry,
+    find_key_source,
     list_keyed_providers,
-    read_keyring,
+    read_external_key,
     resolve_access,
 )
 
@@ -201,10 +200,10 @@ ENTRY = '[providers.anthropic]\napi_key_keyring = "work/me@example.org"\napi_key
 def test_keyring_is_used_after_the_environment(tmp_path: Path) -> None:
     made = user(ENTRY, tmp_path)
     assert "anthropic" in list_keyed_providers(made)
-    assert (find_keyring_entry("anthropic", made), find_key_command("anthropic", made)) == ("work/me@example.org", None)
+    assert find_key_source("anthropic", made) == "work/me@example.org"
     access = resolve_access("anthropic", made, external_key=KEY)
     assert (access.api_key, access.source) == (KEY, "the keyring entry work/me@example.org in the user file")
-    assert find_keyring_entry("anthropic", user(ENTRY, tmp_path, ANTHROPIC_API_KEY="k")) is None
+    assert find_key_source("anthropic", user(ENTRY, tmp_path, ANTHROPIC_API_KEY="k")) is None
     with pytest.raises(SettingsError, match="api_key_keyring"):
         user('[providers.anthropic]\napi_key_keyring = "no-user"', tmp_path)
 
@@ -240,7 +239,7 @@ async def test_a_keyring_that_gives_no_key_is_told(installed: Any, case: str) ->
     keyring, words = FAILING[case]
     installed(keyring)
     with pytest.raises(SettingsError) as failed:
-        await read_keyring("anthropic", "work/me", seconds=0.2 if case == "no answer" else 60)
+        await read_external_key("anthropic", "work/me", {}, seconds=0.2 if case == "no answer" else 60)
     assert words in str(failed.value)
     assert KEY not in str(failed.value)
     assert "install thinklsp" not in str(failed.value)

@@ -18,7 +18,7 @@ from tests.support.services import WAYS
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
-from thinklsp.engine.workspace_sessions import choose, describe_status
+from thinklsp.engine.workspace_sessions import choose
 from thinklsp.offline.scenario import parse_scenario
 from thinklsp.providers.catalogue import find_default_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
@@ -212,13 +212,6 @@ async def test_auto_goes_where_the_model_is_listed(keyed: tuple[str, ...], model
         told, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
         assert told["effective"] == (info.id or None)
         assert set(told["choices"]) == {"auto"} | {name for one in keyed for name in list_models(one)}
-
-
-async def test_status_says_that_the_simulator_is_offline() -> None:
-    async with engine_with({"THINKLSP_PROVIDER": "simulator"}) as engine:
-        status = describe_status(engine, PLAIN, {}, {})
-    assert status is not None
-    assert status.model == "offline simulator"
 
 
 async def test_who_is_named_is_asked_whatever_the_model() -> None:

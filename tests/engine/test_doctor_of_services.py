@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.settings.test_sources import NO_FILE
-from tests.stand_ins.anthropic.models import ANTHROPIC_MODELS
 from tests.stand_ins.anthropic.models import build_model_info as describe_claude
 from tests.stand_ins.google.models import build_model_info as describe_gemini
 from tests.stand_ins.http_server import Simulator
@@ -22,8 +21,6 @@ from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report
 from thinklsp.offline.scenario import load_scenario
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
-from thinklsp.providers.catalogue import find_contradictions, find_model
 from thinklsp.settings.sources import EditorSettings
 
 KEY = "sk-canary-0123456789-abcdefghijkl"
@@ -185,15 +182,6 @@ async def test_a_window_that_differs_is_said_with_what_to_do(window: object) -> 
     assert unknown["problems"] == []
 
 
-@pytest.mark.parametrize("name", ANTHROPIC_MODELS)
-def test_the_catalogue_agrees_with_the_simulated_service(name: str) -> None:
-    told = AnthropicAdapter().parse_capabilities(json.dumps(describe_claude(name)).encode())
-    assert told is not None
-    model = find_model("anthropic", name)
-    assert find_contradictions(model, told) == []
-    assert told.max_tokens == model.output_cap
-
-
 def describe(**changes: Any) -> list[Step]:
     """An answer that describes claude-opus-5-5, with flags set otherwise."""
     told = json.loads(json.dumps(describe_claude("claude-opus-5-5")))
@@ -300,12 +288,6 @@ async def test_a_base_url_with_a_likely_mistake(provider: str, path: str, words:
     assert found["canRun"]
     assert len(found["problems"]) == bool(words)
     assert words in "".join(found["problems"])
-
-
-async def test_a_base_url_with_the_version_path_is_told() -> None:
-    environment = SERVICES["anthropic"].environment("http://127.0.0.1:9", address="/v1")
-    found = await reported(environment, seconds=0.01)
-    assert "Remove `/v1` from the end" in found["problems"][0]
 
 
 async def test_a_scenario_that_cannot_be_read_is_a_problem() -> None:

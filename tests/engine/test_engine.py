@@ -15,7 +15,7 @@ from tests.settings.test_sources import NO_FILE
 from tests.support.scripted_model import ScriptedModel, check_sendable, connect_to, run_to_end, says, thinking, tool
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
 from thinklsp.core.errors import Overloaded, PathRefused, SessionError, SettingsError, ThinkLspError, TurnRefused
-from thinklsp.core.events import Notice, StepCommitted, TurnEvent, TurnFinished
+from thinklsp.core.events import StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import Message, TextBlock
 from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionRequest, ChatRequest, Choices, Engine, Reference, Turn, TurnRequest
@@ -246,16 +246,6 @@ async def test_lone_surrogate_reaches_neither_model_nor_store(engine: Engine) ->
     assert first_text(stored.conversation) == "a\ufffdb 😀 😀"
 
 
-async def test_notices_of_the_plan_are_told_first(engine: Engine) -> None:
-    editor = PLAIN.apply_configuration({"model": "claude-sonnet-4-5", "effort": "max"})[0]
-    turn = await engine.start_turn(spec(), editor, {})
-    play(turn)
-    events = await run(turn)
-    notices = [event.text for event in events if isinstance(event, Notice)]
-    assert notices == turn.output.notices
-    assert len(notices) == len(turn.setup.notices)
-
-
 CHOICES: list[tuple[str, str, dict[str, object]]] = [
     ("effort", "high", {"effort": "high"}),
     ("effort", "auto", {"effort": "auto"}),
@@ -301,21 +291,13 @@ MERGED: list[tuple[Choices, Choices, Choices]] = [
     ({}, BUDGET, BUDGET),
     ({"effort": "low"}, {"thinking.mode": "ultra"}, {"thinking.mode": "ultra"}),
     ({"thinking.mode": "ultra"}, {"effort": "low"}, {"thinking.mode": "auto", "effort": "low"}),
+    ({"model": "claude-opus-4-6"}, {"model": "auto"}, {}),
 ]
 
 
 @pytest.mark.parametrize(("before", "now", "expected"), MERGED)
 def test_new_choice_replaces_what_it_contradicts(before: Choices, now: Choices, expected: Choices) -> None:
     assert merge_choices(before, now) == expected
-
-
-@pytest.mark.parametrize("spelling", ["auto", "Auto", " AUTO "])
-async def test_auto_takes_the_choice_of_a_model_back(engine: Engine, spelling: str) -> None:
-    """The service was asked for a model of that name."""
-    answer, made = choose(engine, PLAIN, "model", spelling, connection={"model": "claude-opus-4-6"}, session=None)
-    assert merge_choices({"model": "claude-opus-4-6"}, made) == {}
-    assert (answer["value"], answer["effective"]) == ("auto", find_default_model("anthropic"))
-    assert answer["choices"][0] == "auto"
 
 
 async def test_auto_as_a_model_is_the_providers_default(engine: Engine) -> None:
@@ -355,15 +337,6 @@ async def test_the_presets_of_thinking(
     turn.setup.release()
     assert (told["value"], thinking.effort) == expected
     assert thinking.form == ("off" if command.get("thinking") == "off" else "adaptive")
-
-
-async def test_ultra_as_a_setting(engine: Engine) -> None:
-    """An editor that sends all its settings sends `effort: auto` beside it."""
-    editor = PLAIN.apply_configuration({"thinking": {"mode": "ultra"}, "effort": "auto", "model": "claude-opus-4-6"})[0]
-    told, _ = choose(engine, editor, "thinking", None, connection={}, session=None)
-    turn = await engine.start_turn(spec(), editor, {})
-    assert (told["value"], turn.config.thinking.form, turn.config.thinking.effort) == ("ultra", "adaptive", "max")
-    turn.setup.release()
 
 
 async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:

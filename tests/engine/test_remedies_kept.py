@@ -14,7 +14,7 @@ from tests.support.other_hosts import SseServer
 from tests.support.scripted_model import run_to_end
 from tests.support.services import Service
 from tests.support.stored_sessions import NoVault
-from thinklsp.agent.request_fallbacks import DROP_NOTICE, NEVER_NOTICE, STRIP_NOTICE
+from thinklsp.agent.request_fallbacks import DROP_NOTICE, NEVER_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.engine import Engine
 from thinklsp.sessions.sqlite_store import SqliteStore
@@ -45,22 +45,6 @@ async def test_a_conversation_whose_thinking_no_longer_fits(tmp_path: Path) -> N
         assert said == [DROP_NOTICE]
         assert [request.status for request in simulator.requests].count(400) == 1
         assert [sent(request).drops for request in simulator.requests[4:]] == [True] * 12
-
-
-async def test_thinking_that_nobody_knows_any_more(tmp_path: Path) -> None:
-    async with Simulator(SCENARIO) as simulator:
-        async with restarted(tmp_path, ANTHROPIC_BASE_URL=simulator.base_url) as engine:
-            session = (await turn_of(engine, None)).session.id
-        port = int(simulator.base_url.rpartition(":")[2])
-    said = []
-    async with Simulator(SCENARIO, port) as simulator:
-        for _ in range(3):
-            async with restarted(tmp_path, ANTHROPIC_BASE_URL=simulator.base_url) as engine:
-                said += (await turn_of(engine, session)).output.notices
-        assert said == [STRIP_NOTICE]
-        assert [request.status for request in simulator.requests] == [400] + [200] * 9
-        # What was thought since goes back.
-        assert len(sent(simulator.requests[-1]).signatures) == 8
 
 
 async def test_a_gateway_that_takes_no_thinking_back(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ class ChatMachine(RuleBasedStateMachine):
         """Everything has ended but the turns whose model is held."""
         state = self.editor.server.state
         await asyncio.sleep(0)  # A task is known to its run from its first step on.
-        turns = {run.cancellation.task for run in self.editor.server.assistant.turns._runs.values()}
+        turns = {run._task for run in self.editor.server.assistant.turns._runs.values()}
         while rest := state.tasks - turns:
             await asyncio.wait(rest, timeout=HANG_SECONDS)
         assert len(turns) == len(self.running)

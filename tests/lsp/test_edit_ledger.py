@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,32 +15,18 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
-from thinklsp.engine.merge_plan import FileState, MergedFile, MergePlan, plan_undo
-from thinklsp.engine.results import EditOutcome
+from thinklsp.engine.merge_plan import FileState, MergedFile, plan_undo
+from thinklsp.engine.results import FileStatus
+from thinklsp.lsp.editor.client import ApplyReply, ClientFeatures
 from thinklsp.lsp.editor.snapshots import Snapshots
+from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.in_flight_edit import EditVerifier, FileStatus, InFlightEdit, UnconfirmedEdits, format_waiting
-from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
+from thinklsp.lsp.edits.edit_outcomes import format_waiting
+from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.ledger import EditIntent, PlannedWrite
 from thinklsp.workspace.paths import compute_workspace_key
 
 OLD, NEW = "one\n", "two\n"
-
-
-class NeverSent:
-    """Watches an edit that must not be sent."""
-
-    def watch_question(self) -> None:
-        raise AssertionError("it was asked about")
-
-    def watch_sent(self, *, is_reviewed: bool) -> None:
-        raise AssertionError(f"it was sent, {is_reviewed=}")
-
-    def watch_applied(self, outcome: EditOutcome) -> None:
-        raise AssertionError(f"it was applied: {outcome}")
-
-    def watch_answer(self, *_: object) -> None:
-        raise AssertionError("it was answered")
 
 
 @dataclass(slots=True)
@@ -59,27 +46,12 @@ class Desk:
     def workspace(self) -> str:
         return compute_workspace_key(self.folder.as_uri())
 
+    @property
+    def files(self) -> tuple[MergedFile, ...]:
+        return (MergedFile(self.file, FileState(OLD), NEW),)
+
     def kept(self, turn_id: str = "t", **more: Any) -> PendingEdit:
         return PendingEdit(turn_id, self.session_id, "fix a.py", (self.file,), **more)
-
-    def sent(self, version: int | None = None) -> InFlightEdit:
-        """Its edit, made for a document of this version, or for a file that is not open."""
-        present, state = FileState(OLD, version), self.editor.server.state
-        made = MergePlan((MergedFile(self.file, present, NEW),), ())
-        arrivals, never = EditVerifier(state, self.snapshots), NeverSent()
-        texts = {self.file.uri: present}
-        return InFlightEdit(state, self.ledger, arrivals, self.kept(), made, texts, {}, never, never.watch_answer)
-
-    async def send_unanswered(self, state: Any) -> tuple[UnconfirmedEdits, InFlightEdit]:
-        """Send an edit whose text is there although nobody answered."""
-        server = self.editor.server.state
-        unanswered = UnconfirmedEdits(server, self.ledger, EditVerifier(server, self.snapshots), PendingEdits(server))
-        sent = self.sent()
-        sent.state = state
-        sent.intent = await self.ledger.record_intent(sent.pending, sent.plan.mergeable)
-        (self.folder / "a.py").write_text(NEW)
-        unanswered.add(sent)
-        return unanswered, sent
 
     def warnings(self) -> list[str]:
         shown = (message for message in self.editor.received if message.get("method") == "window/showMessage")
@@ -123,7 +95,7 @@ async def test_an_edit_that_the_user_took_is_found_once(desk: Desk) -> None:
 
 
 async def test_what_was_written_while_it_was_read_is_the_newest(desk: Desk) -> None:
-    intent = await desk.ledger.record_intent(desk.kept("t1"), desk.sent().plan.mergeable)
+    intent = await desk.ledger.record_intent(desk.kept("t1"), desk.files)
     await desk.ledger.settle(intent, {desk.file.uri: "applied"})
     desk.ledger.record_written(desk.kept("t2"), (desk.file,))
     await desk.ledger.load()
@@ -133,22 +105,50 @@ async def test_what_was_written_while_it_was_read_is_the_newest(desk: Desk) -> N
     assert desk.ledger.has_written("t1")
 
 
-@pytest.mark.parametrize("case", ["withdrawn", "closed", "opened", "typed in"])
-async def test_an_edit_that_nobody_wants_as_it_is_does_not_leave(desk: Desk, case: str) -> None:
+# What happens while an edit is recorded -> the versions of the document in the edits that are sent.
+RACES: dict[str, list[int | None]] = {"cancelled": [], "closed": [None], "opened": [1], "typed in": [2]}
+
+
+@pytest.mark.parametrize("case", RACES)
+async def test_an_edit_does_not_leave_for_an_earlier_text(
+    desk: Desk, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, sent, recorded = desk.editor.server, [], []
     opening = {"uri": desk.file.uri, "languageId": "python", "version": 1, "text": OLD}
-    if case in ("opened", "typed in"):
+    if case in ("closed", "typed in"):
         desk.editor.notify("textDocument/didOpen", {"textDocument": opening})
-    if case == "typed in":
-        change = {"textDocument": {"uri": desk.file.uri, "version": 2}, "contentChanges": [{"text": "typed"}]}
-        desk.editor.notify("textDocument/didChange", change)
-    sent = desk.sent(version=None if case in ("withdrawn", "opened") else 1)
-    if case == "withdrawn":
-        sent.cancel()
-    assert await sent.run() is None
-    await sent.record_cancel()
-    assert await desk.ledger.find_turn_to_undo(None) is None
+
+    def act() -> None:
+        if case == "cancelled":
+            task.cancel()
+        elif case == "opened":
+            desk.editor.notify("textDocument/didOpen", {"textDocument": opening})
+        elif case == "closed":
+            desk.editor.notify("textDocument/didClose", {"textDocument": {"uri": desk.file.uri}})
+        else:
+            change = {"textDocument": {"uri": desk.file.uri, "version": 2}, "contentChanges": [{"text": OLD}]}
+            desk.editor.notify("textDocument/didChange", change)
+
+    async def record_intent(*given: Any) -> Any:
+        recorded.append(await EditLedger.record_intent(desk.ledger, *given))
+        if len(recorded) == 1:
+            act()
+            await asyncio.sleep(0)
+        return recorded[-1]
+
+    async def apply_edit(_label: str, edit: Any, _on_request_id: Any) -> ApplyReply:
+        sent.append(edit.document_changes[0].text_document.version)
+        return ApplyReply(False)
+
+    monkeypatch.setattr(desk.ledger, "record_intent", record_intent)
+    monkeypatch.setattr(server.state.client, "apply_edit", apply_edit)
+    monkeypatch.setattr(server.state.client, "features", ClientFeatures(apply_edit=True, document_changes=True))
+    task = asyncio.create_task(EditApplier(server.state, desk.snapshots, desk.ledger).apply(desk.kept()))
+    await asyncio.wait([task])
+    await desk.editor.settled()
+    assert (sent, task.cancelled()) == (RACES[case], case == "cancelled")
     async with opened(desk.folder.parent / "state") as later:
-        assert await later.list_unknown_edits(desk.workspace) == (), "it is settled"
+        assert await later.list_unknown_edits(desk.workspace) == (), "every edit is settled"
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -169,7 +169,7 @@ async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arr
 
 
 async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    intent = await desk.ledger.record_intent(desk.kept(), desk.sent().plan.mergeable)
+    intent = await desk.ledger.record_intent(desk.kept(), desk.files)
     await desk.ledger.settle(intent, {desk.file.uri: "applied"})
     turn = await desk.store.find_written_turn(desk.workspace)
     await desk.store.aclose()
@@ -177,10 +177,7 @@ async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplo
     with pytest.raises(SessionError):
         await desk.ledger.find_turn_to_undo("t")
     with pytest.raises(SessionError, match=r"The session store is closed\. Restart the server\."):
-        await desk.sent().run()
-    never_sent = desk.sent()
-    await never_sent.settle({})
-    assert never_sent.intent is None
+        await desk.ledger.record_intent(desk.kept(), desk.files)
     await desk.ledger.settle(EditIntent("e", desk.session_id), {desk.file.uri: "applied"})
     await desk.ledger.record_taken(desk.kept(), (desk.file,))
     assert desk.ledger.find_undoable_turn(desk.file.uri) is None
@@ -192,34 +189,11 @@ async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplo
         assert said in caplog.text
 
 
-@pytest.mark.parametrize("state", ["unknown", "doubted"])
-async def test_an_unanswered_edit_whose_text_is_there_is_done(desk: Desk, state: Any) -> None:
-    unanswered, sent = await desk.send_unanswered(state)
-    await unanswered.refuse_undo("t")
-    assert not unanswered.remove(sent), "an undo that is there is not asked about again"
-
-    unanswered.add(sent)
-    left, outcome = await unanswered.prepare_apply(sent.pending)
-    assert left.files == ()
-    assert outcome is not None
-    assert [file.status for file in outcome.files] == ["applied"]
-    assert desk.ledger.has_written("t")
-
-
-async def test_a_look_at_the_edits_of_a_session_finds_what_is_there(desk: Desk) -> None:
-    unanswered, sent = await desk.send_unanswered("unknown")
-    await unanswered.check_turn(None, "another session")
-    assert not desk.ledger.has_written("t")
-    await unanswered.check_turn(None, desk.session_id)
-    assert desk.ledger.has_written("t")
-    assert not unanswered.remove(sent)
-
-
 NAMED = {1: "f0 is", 3: "f0, f1 and f2 are", 9: "f0, f1, f2, f3, f4, f5 and 3 more are"}
 
 
 @pytest.mark.parametrize(("number", "said"), NAMED.items())
 def test_no_more_than_a_few_files_are_named(number: int, said: str) -> None:
-    names = {f"file:///f{place}": f"f{place}" for place in range(number)}
-    files = [FileStatus(uri, "refused", is_pending=True) for uri in names]
-    assert format_waiting(files, names, None) == f"Nothing was changed; {said} waiting."
+    files = [FileEdit(f"file:///f{place}", f"f{place}", "", "x") for place in range(number)]
+    statuses = [FileStatus(file.uri, "refused", is_pending=True) for file in files]
+    assert format_waiting(statuses, files, None) == f"Nothing was changed; {said} waiting."

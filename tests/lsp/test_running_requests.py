@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.lsp.bodies import RESULT, answers
 from tests.support.in_process import InProcess
 from thinklsp.jsonrpc import rpc_messages
+from thinklsp.lsp.editor.client import WorkDone
+from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS
-from thinklsp.lsp.turns.turn_run import RunCancellation
+from thinklsp.lsp.turns.turn_run import TurnRun
 
 
 @dataclass
@@ -116,38 +118,32 @@ async def test_every_announced_command_is_registered(editor: InProcess) -> None:
     assert set(editor.server.protocol.fm.commands) == set(COMMANDS)
 
 
-async def work(cancellation: RunCancellation) -> bool:
-    """Wait until it is cancelled. Return whether the cancel ended here."""
-    cancellation.watch()
-    try:
+def start_run(editor: InProcess, *, is_cancelled: bool = False) -> tuple[TurnRun, asyncio.Event]:
+    """Return a run that waits forever, and the event that it has begun."""
+    begun, nothing = asyncio.Event(), cast("Any", None)
+
+    async def work(_: TurnRun) -> Any:
+        begun.set()
         await asyncio.get_running_loop().create_future()
-    except asyncio.CancelledError:
-        if not cancellation.suppress_cancel():
-            raise
-    await asyncio.sleep(0)
-    return True
+
+    progress = TurnProgress(WorkDone(editor.server.state.client, "chat", "w"))
+    return TurnRun("s", None, progress, work, lambda: None, nothing, nothing, is_cancelled), begun
 
 
 @pytest.mark.parametrize("by_user", [True, False])
-async def test_a_cancel_ends_in_the_run_or_goes_on_to_the_caller(by_user: bool) -> None:
-    cancellation = RunCancellation()
-    task = asyncio.create_task(work(cancellation))
-    await asyncio.sleep(0)
-    (cancellation if by_user else task).cancel()
+async def test_a_cancel_ends_in_the_run_or_goes_on_to_the_caller(editor: InProcess, by_user: bool) -> None:
+    run, begun = start_run(editor)
+    task = asyncio.create_task(run.run())
+    await begun.wait()
+    (run if by_user else task).cancel()
     await asyncio.wait([task])
-    assert (cancellation.by_user, task.cancelled(), task.cancelling()) == (by_user, not by_user, not by_user)
+    assert (run.is_cancelled, task.cancelled(), task.cancelling()) == (by_user, not by_user, not by_user)
+    assert run.ended.result()["stopReason"] == "cancelled"
 
 
-async def test_a_cancel_before_the_first_step_lets_the_run_take_it() -> None:
-    cancellation = RunCancellation()
-    task = asyncio.create_task(work(cancellation))
-    cancellation.cancel()
-    await asyncio.sleep(0)
-    assert (cancellation.by_user, task.done(), task.cancelling()) == (True, False, 0)
-    cancellation.cancel()
-    assert await task
-
-
-def test_a_run_may_be_cancelled_while_the_engine_loads() -> None:
-    cancellation = RunCancellation(by_user=True)
-    assert (cancellation.by_user, cancellation.edit) == (True, "not sent")
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_a_run_cancelled_before_its_first_step_does_no_work(editor: InProcess, is_early: bool) -> None:
+    run, begun = start_run(editor, is_cancelled=is_early)
+    task = asyncio.create_task(run.run())
+    run.cancel()
+    assert ((await task)["stopReason"], begun.is_set(), task.cancelling()) == ("cancelled", False, 0)

@@ -10,7 +10,7 @@ import pytest
 from tests.settings.test_sources import SECRET, editor, user
 from thinklsp.core.errors import SettingsError
 from thinklsp.mcp_client.server_config import ServerConfig
-from thinklsp.mcp_client.user_servers import list_disabled_servers, list_user_servers
+from thinklsp.mcp_client.server_entries import list_disabled_servers, list_user_servers
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.settings.user_file import build_file_schema
 
@@ -143,7 +143,7 @@ def test_more_servers_than_the_limit_are_named(tmp_path: Path) -> None:
 def test_a_mistake_in_the_section_itself_names_the_key(tmp_path: Path) -> None:
     for toml, sentence in (
         ("[mcp]\nsandbx = true", r"Did you mean `mcp\.sandbox`\?"),
-        ('[mcp]\nproject_env = ["A-B"]', r"at mcp\.project_env\.0"),
+        ('[mcp]\nproject_env = ["A-B"]', r"at mcp\.project_env\.1"),
         ("mcp = 5", "at mcp"),
         ("[mcp]\nservers = []", r"at mcp\.servers"),
     ):

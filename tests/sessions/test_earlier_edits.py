@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.stored_sessions import USAGE, answer, connection_of, opened
 from thinklsp.core.messages import AssistantMessage, TextBlock, ToolResultBlock, ToolUseBlock, UserMessage, UserPrompt
-from thinklsp.sessions.earlier_edits import EarlierEdit
-from thinklsp.sessions.ledger import PlannedWrite
+from thinklsp.sessions.ledger import EarlierEdit, PlannedWrite
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage
 from thinklsp.sessions.store import SessionStore

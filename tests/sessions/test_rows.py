@@ -37,11 +37,10 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import decode_message, decode_prompts, encode_message, parse_time
-from thinklsp.sessions.database import is_damage, open_memory_database
-from thinklsp.sessions.encryption import OpaqueCipher
+from thinklsp.sessions.encryption import OpaqueCipher, StoreCipher
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.session_cipher import StoreCipher
 from thinklsp.sessions.session_rows import read_session, write_session
+from thinklsp.sessions.tables import is_damage, open_memory_database
 
 SEALS = StoreCipher(OpaqueCipher())
 TEXT, THINKING = {"kind": "text", "text": "said"}, {"kind": "thinking", "text": "thought", "raw": True}

@@ -28,8 +28,8 @@ from tests.support.stored_sessions import (
     run_sql,
 )
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.leases import Leases
 from thinklsp.sessions.session import Session
+from thinklsp.sessions.store_folder import FileLeases
 
 Use = Callable[[Path], Awaitable[bool]]
 FLIPS = 40
@@ -196,7 +196,7 @@ def copied(folder: Path, copy: Path) -> Path:
 def test_a_damaged_id_is_locked_inside_the_folder(tmp_path: Path, session_id: str) -> None:
     locks = tmp_path / "locks"
     locks.mkdir()
-    leases = Leases(str(locks))
+    leases = FileLeases(str(locks))
     leases.take(session_id)
     assert len(os.listdir(locks)) == 1
     assert os.listdir(tmp_path) == ["locks"]

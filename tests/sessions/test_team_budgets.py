@@ -15,11 +15,10 @@ from thinklsp.core.errors import SettingsError, TurnRefused
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.engine.session_stores import TeamBudgets, open_session_store
-from thinklsp.sessions.budget_caps import BudgetCap, CapReached
-from thinklsp.sessions.postgres_store import PostgresStore
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.spending import CallUsage, read_utc_date
-from thinklsp.settings.budgets_section import BudgetsSection, TeamBudget, load_budgets_section
+from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, read_utc_date
+from thinklsp.settings.admin_file import BudgetsSection, TeamBudget, load_budgets_section
 
 DAY = read_utc_date().isoformat()
 # A binary fraction, so that sums are exact.
@@ -160,5 +159,5 @@ def test_the_section_is_the_administrators_alone(tmp_path: Path) -> None:
         usd_per_user_day=5, teams={"payments": TeamBudget(usd_per_month=800)}
     )
     admin.write_text("[budgets.teams.payments]\nusd_per_week = 5\n")
-    with pytest.raises(SettingsError, match=r"admin.toml has a mistake at budgets.teams.payments.usd_per_week"):
+    with pytest.raises(SettingsError, match=r"`budgets.teams.payments.usd_per_week` in .*admin.toml. Did you mean"):
         load_budgets_section(environment)

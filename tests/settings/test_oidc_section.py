@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.oidc_section import OidcSection
 from thinklsp.settings.sources import EditorSettings, load_user_settings
+from thinklsp.settings.user_file import OidcSection
 
 VALID = {"issuer": '"https://login.example.com/team"', "audience": '"thinklsp"'}
 
@@ -61,8 +61,8 @@ def test_allowed_addresses(tmp_path: Path, address: str) -> None:
         ({"issuer": '"file:///etc/passwd"'}, "serve.oidc.issuer", "https://"),
         ({"issuer": '"https://"'}, "serve.oidc.issuer", "host name"),
         ({"issuer": '"https://me:secret@login.example.com"'}, "serve.oidc.issuer", "user name or password"),
-        ({"issuer": '"https://login.example.com?x=1"'}, "serve.oidc.issuer", "no query"),
-        ({"issuer": '"https://login.example.com:99999"'}, "serve.oidc.issuer", "invalid"),
+        ({"issuer": '"https://login.example.com?x=1"'}, "serve.oidc.issuer", "has a query"),
+        ({"issuer": '"https://login.example.com:99999"'}, "serve.oidc.issuer", "not a valid URL"),
         ({"jwks_url": '"http://login.example.com/keys"'}, "serve.oidc.jwks_url", "only for this machine"),
         ({"claim_user": '""'}, "serve.oidc.claim_user", ""),
         ({"algorithms": '["HS256"]'}, "serve.oidc.algorithms", ""),

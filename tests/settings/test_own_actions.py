@@ -34,21 +34,21 @@ def test_names_come_from_titles_and_defaults_fill_the_rest(tmp_path: Path) -> No
 
 
 WRONG: list[tuple[str, str]] = [
-    ('[[actions]]\nprompt = "x"', "in the action number 1 at name: field required"),
-    ('[[actions]]\ntitle = "日本"\nprompt = "x"', 'in the action "日本" at name: use only lower-case letters'),
-    ('[[actions]]\ntitle = "T"', 'in the action "T" at prompt: field required'),
-    ('[[actions]]\ntitle = "T"\nprompt = " \\n"', 'in the action "T" at prompt: string should have at least 1'),
-    (ACTION + 'scope = "world"', "in the action \"Add types\" at scope: input should be 'selection'"),
-    (ACTION + 'tools = ["read_file"]', 'in the action "Add types" at tools: input should be'),
-    (ACTION + 'effort = "huge"', 'in the action "Add types" at effort: input should be'),
-    (ACTION + 'model = ""', 'in the action "Add types" at model: string should have at least 1'),
-    (ACTION + f'base_url = "{SECRET}"', 'in the action "Add types" at base_url: the key is unknown'),
-    (ACTION + 'name = "Fix it"', 'in the action "Add types" at name: use only lower-case letters'),
-    (ACTION.replace("Add types", "Fix"), 'in the action "Fix" at name: fix is the name of a built-in action'),
-    (ACTION + ACTION, 'in the action "Add types" at name: add-types is already the name of another action'),
-    (ACTION + ACTION + "scop = 1", 'in the action "Add types" at scop'),
+    ('[[actions]]\nprompt = "x"', "at actions.1.name: field required"),
+    ('[[actions]]\ntitle = "日本"\nprompt = "x"', "at actions.1.name: string should match pattern '^[a-z0-9]"),
+    ('[[actions]]\ntitle = "T"', "at actions.1.prompt: field required"),
+    ('[[actions]]\ntitle = "T"\nprompt = " \\n"', "at actions.1.prompt: string should have at least 1"),
+    (ACTION + 'scope = "world"', "at actions.1.scope: input should be 'selection'"),
+    (ACTION + 'tools = ["read_file"]', "at actions.1.tools: input should be"),
+    (ACTION + 'effort = "huge"', "at actions.1.effort: input should be"),
+    (ACTION + 'model = ""', "at actions.1.model: string should have at least 1"),
+    (ACTION + f'base_url = "{SECRET}"', "`actions.1.base_url` in your config.toml. "),
+    (ACTION + 'name = "Fix it"', "at actions.1.name: string should match pattern '^[a-z0-9]"),
+    (ACTION.replace("Add types", "Fix"), "at actions.1.name: fix is already the name of a built-in action"),
+    (ACTION + ACTION, "at actions.2.name: add-types is already the name of another action"),
+    (ACTION + ACTION + "scop = 1", "`actions.2.scop` in your config.toml. Did you mean `actions.2.scope`?"),
     ("actions = 5", "at actions: input should be a valid tuple"),
-    ("actions = [5]", "in the action number 1: input should be a valid dictionary"),
+    ("actions = [5]", "at actions.1: input should be a valid dictionary"),
 ]
 
 
@@ -56,8 +56,8 @@ WRONG: list[tuple[str, str]] = [
 def test_mistakes_name_the_action_and_the_field(tmp_path: Path, toml: str, named: str) -> None:
     with pytest.raises(SettingsError) as refused:
         user(toml, tmp_path)
-    assert str(refused.value).startswith(f"Your config.toml has a mistake {named}")
-    assert str(refused.value).endswith(".")
+    assert str(refused.value).startswith(("Your config.toml has a mistake at actions", "Unknown setting `actions."))
+    assert named in str(refused.value)
     assert SECRET not in str(refused.value)
 
 

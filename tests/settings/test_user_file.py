@@ -17,7 +17,7 @@ from tests.settings.test_sources import NO_FILE, SECRET, user
 from thinklsp.core.errors import SettingsError
 from thinklsp.providers.base import Endpoint
 from thinklsp.providers.catalogue import Catalogue, Price
-from thinklsp.settings.access import find_key_command, list_keyed_providers, resolve_access, run_key_command
+from thinklsp.settings.access import find_key_source, list_keyed_providers, read_external_key, resolve_access
 from thinklsp.settings.model import read_value
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 
@@ -185,7 +185,7 @@ def test_host_and_key(
     assert (access.base_url, access.api_key, access.bearer) == (expected[0], expected[1], expected[3])
     assert expected[2] in access.source
     # No command is run for a key that is there.
-    assert find_key_command(provider, made) is None
+    assert find_key_source(provider, made) is None
 
 
 NO_KEY: list[tuple[str, str, dict[str, str], str]] = [
@@ -211,11 +211,11 @@ async def test_key_command_runs_only_without_environment_key(tmp_path: Path) -> 
     argv = ("sh", "-c", f"echo ' from command '; touch {ran}")
     made = user(f"[providers.anthropic]\napi_key_command = {list(argv)}", tmp_path, ANTHROPIC_API_KEY=" ")
     assert "anthropic" in list_keyed_providers(made)
-    assert find_key_command("anthropic", made) == argv
-    assert find_key_command("openai", made) is None
+    assert find_key_source("anthropic", made) == argv
+    assert find_key_source("openai", made) is None
     access = resolve_access("anthropic", made)
     assert ("key command" in access.source, access.api_key, ran.exists()) == (True, "", False)
-    assert await run_key_command("anthropic", argv) == "from command"
+    assert await read_external_key("anthropic", argv, {}) == "from command"
     assert ran.exists()
     assert resolve_access("anthropic", made, external_key="k").api_key == "k"
 
@@ -235,26 +235,26 @@ FAILING: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("argv", "said"), FAILING)
 async def test_a_key_command_that_fails_is_told(argv: list[str], said: str) -> None:
     with pytest.raises(SettingsError, match=f"key command for anthropic {said}") as failed:
-        await run_key_command("anthropic", tuple(argv), seconds=0.3 if "sleep" in str(argv) else 60)
+        await read_external_key("anthropic", tuple(argv), {}, seconds=0.3 if "sleep" in str(argv) else 60)
     assert SECRET not in "".join(traceback.format_exception(failed.value))
 
 
 PRINTING = {
     "a helper keeps its output open": "sleep 100 & echo k",
-    "much, and then the key": "head -c 200000 /dev/zero | tr '\\0' ' '; { sleep 100 & }; echo k",
+    "much, and then the key": "head -c 60000 /dev/zero | tr '\\0' ' '; { sleep 100 & }; echo k",
     "its output closed before its end": "echo k; exec >&-; sleep 0.2",
 }
 
 
 @pytest.mark.parametrize("script", PRINTING.values(), ids=PRINTING)
 async def test_a_key_is_there_when_its_command_has_ended(script: str) -> None:
-    assert await run_key_command("anthropic", ("sh", "-c", script), seconds=60) == "k"
+    assert await read_external_key("anthropic", ("sh", "-c", script), {}, seconds=60) == "k"
 
 
 async def test_a_key_command_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     task = asyncio.create_task(
-        run_key_command("anthropic", ("sh", "-c", f"exec cat > {tmp_path / 'pipe'} < /dev/zero"))
+        read_external_key("anthropic", ("sh", "-c", f"exec cat > {tmp_path / 'pipe'} < /dev/zero"), {})
     )
     with await asyncio.to_thread(open, tmp_path / "pipe", "rb") as pipe:
         task.cancel()

@@ -37,11 +37,11 @@ async def test_random_parts_of_edits_with_random_typing_between(tmp_path: Path, 
 BELIEVES = """
 from thinklsp.core.edits import count_hunks
 from thinklsp.engine.results import HunkCounts
-from thinklsp.lsp.edits import in_flight_edit
+from thinklsp.lsp.edits import edit_comparison
 from thinklsp.lsp.edits.edit_comparison import EditComparison
 def believe(change, observed, exact=False):
     return EditComparison(HunkCounts(count_hunks(change), 0), change, None)
-edit_verifier.compare_edit = believe
+edit_comparison.compare_edit = believe
 """
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from tests.support.watching import seen
-from thinklsp.settings.oidc_section import OidcSection
+from thinklsp.settings.user_file import OidcSection
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 AUDIENCE = "thinklsp"

@@ -6,7 +6,7 @@ The context meter estimates the size of requests in tokens. The token counts in 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -16,7 +16,17 @@ from weakref import ref
 
 from thinklsp.agent.model_call import AttemptUsage, CallFinished, ModelCaller
 from thinklsp.core.choices import BudgetAnswer, CompactionService, ThinkingAfterCompaction, Verify
-from thinklsp.core.errors import TurnRefused
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextWindowExceeded,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    StreamProtocolError,
+    TransportFailed,
+    TurnRefused,
+)
 from thinklsp.core.events import Fallback, RetryScheduled, TurnEvent
 from thinklsp.core.images import estimate_image_tokens, list_images
 from thinklsp.core.messages import (
@@ -36,6 +46,7 @@ from thinklsp.core.messages import (
     UserBlock,
     find_compaction_origin,
 )
+from thinklsp.core.server_context import OTHER, CallOutcome, ModelLabels, TurnObserver
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import ModelInfo
@@ -309,11 +320,27 @@ class BudgetStopped(TurnRefused):
     """Raised if a model call would exceed a budget and the user does not allow the call."""
 
 
+_OUTCOMES: Mapping[type[ProviderError], CallOutcome] = {
+    AuthenticationFailed: "authentication",
+    BadRequest: "bad_request",
+    ContextWindowExceeded: "context_window",
+    RateLimited: "rate_limited",
+    Overloaded: "overloaded",
+    TransportFailed: "transport",
+    StreamProtocolError: "protocol",
+}
+
+
+def _label_model(model: ModelInfo) -> ModelLabels:
+    """Return the labels of a model. Models that are not listed have one label, because users can invent names."""
+    return ModelLabels(model.provider, model.id if model.known else OTHER)
+
+
 class MeteredCaller:
     """The caller for a turn's model calls, including calls for summaries.
 
     It asks the user before a call that would exceed a budget, and adds each attempt's usage to the ledger. `meter`
-    belongs to the session. `admit_call` may raise an error, which ends the turn.
+    belongs to the session. `admit_call` may raise an error, which ends the turn. `observer` measures the calls.
     """
 
     def __init__(
@@ -325,11 +352,13 @@ class MeteredCaller:
         meter: ContextMeter,
         ask: AskBudget,
         admit_call: AdmitCall | None = None,
+        observer: TurnObserver | None = None,
     ) -> None:
         self.usage = usage
         self.meter = meter
         self._caller = caller
         self._admit_call = admit_call
+        self._observer = observer or TurnObserver()
         self._ask = ask
         # The user is asked about each budget separately, so an answer applies to only one budget.
         self._tokens = _Budget(limits.tokens, "This turn has used", "its budget", "{:,}", " tokens")
@@ -345,6 +374,8 @@ class MeteredCaller:
         if self._admit_call is not None:
             await self._admit_call(cost)
         finished: CallFinished | None = None
+        observed, before = self._observer.begin_call(_label_model(request.model)), self.usage.total
+        outcome: CallOutcome = "cancelled"
         try:
             async with aclosing(self._caller.stream(request)) as events:
                 async for event in events:
@@ -352,12 +383,18 @@ class MeteredCaller:
                         self.usage.report(event.usage)
                     elif isinstance(event, RetryScheduled):
                         self.usage.end_attempt()
+                        observed.count_retry()
                     if isinstance(event, CallFinished):
-                        finished = event
+                        finished, outcome = event, "ok"
                     elif not isinstance(event, AttemptUsage):
                         await emit(event)
+        except ProviderError as error:
+            outcome = next((name for kind, name in _OUTCOMES.items() if isinstance(error, kind)), "error")
+            raise
         finally:
             self.usage.end_attempt()
+            stop_reason = None if finished is None else finished.message.stop_reason
+            observed.end(outcome, self.usage.total.subtract(before), stop_reason)
         if finished is None:
             raise AssertionError("a model call ends with CallFinished or an error")
         return finished

@@ -40,10 +40,10 @@ from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts
 from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.settings.sources import EditorSettings
+from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.overlay import FileOutcome, apply_to_disk
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.roots import open_extra_roots
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 

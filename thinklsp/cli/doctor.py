@@ -10,16 +10,22 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from thinklsp.cli.acp_clients import print_report
+from thinklsp.cli.setup.files import Machine, find_server
 from thinklsp.cli.terminal import create_console, find_current_folder, format_setting, format_size, sanitize_text
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
+from thinklsp.settings.access import list_key_variables, list_keyed_providers, resolve_access
+from thinklsp.settings.private_paths import find_config_path
+from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
@@ -42,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the report. Returns 0 if a turn can run with this configuration, or if `--acp` finds a key."""
     if args.acp:
-        return print_report(create_console(sys.stdout))
+        return _print_acp_report(create_console(sys.stdout))
     report = asyncio.run(run_diagnosis(os.environ, _open_current_folder()))
     if args.json:
         print(json.dumps(report, indent=2))
@@ -66,17 +72,24 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
     console.print(head.append(f"   Python {python} on {platform}", style="not bold dim"))
     console.print()
     for name, value, why in _build_rows(report):
-        line = Text(f"{name:<{_WIDTH}} ").append(sanitize_text(value), style="bold")
-        console.print(line.append(f"   {sanitize_text(why)}" if why else "", style="not bold dim"), soft_wrap=True)
+        _print_row(console, name, value, why)
     console.print()
     for problem in report["problems"]:
-        console.print(
-            Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold yellow"), soft_wrap=True
-        )
+        _print_problem(console, problem)
     if report["canRun"]:
         console.print(Text("✓ thinklsp is ready to run a turn.", style="green"))
     else:
         console.print(Text("✗ thinklsp cannot run a turn until this is fixed.", style="red"))
+
+
+def _print_row(console: Console, name: str, value: str, why: str) -> None:
+    line = Text(f"{name:<{_WIDTH}} ").append(sanitize_text(value), style="bold")
+    console.print(line.append(f"   {sanitize_text(why)}" if why else "", style="not bold dim"), soft_wrap=True)
+
+
+def _print_problem(console: Console, problem: str) -> None:
+    text = Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold yellow")
+    console.print(text, soft_wrap=True)
 
 
 def _build_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -207,3 +220,151 @@ def _format_store(store: Mapping[str, Any]) -> tuple[str, str]:
     kind = "read-only · " if store["kind"] == "read-only" else ""
     count = "1 session" if store["sessions"] == 1 else f"{store['sessions']:,} sessions"
     return store["path"], f"{kind}{count}, {format_size(store['bytes'])} · {store['protection']}"
+
+
+@dataclass(frozen=True, slots=True)
+class _AcpClient:
+    """`place` is the file for the settings, and `environment` says which variables reach thinklsp.
+
+    In `template`, `$program` is the program, and `$args` its arguments, each as a string in double quotes.
+    `separator` stands between the arguments.
+    """
+
+    title: str
+    place: str
+    environment: str
+    template: str
+    separator: str = ", "
+
+    def build_settings(self, command: Sequence[str]) -> str:
+        # JSON's strings are strings of Lua and of Emacs Lisp, too.
+        program, *args = (json.dumps(word, ensure_ascii=False) for word in command)
+        return Template(self.template).substitute(program=program, args=self.separator.join(args)).strip("\n")
+
+
+_SHELL_ENVIRONMENT = "It passes the environment of the editor, so start the editor where your key is set."
+# The clients of `doctor --acp`. `docs/acp.md` shows the same settings; a test compares them.
+CLIENTS = (
+    _AcpClient(
+        "Zed",
+        "settings.json, or run `thinklsp setup zed`",
+        _SHELL_ENVIRONMENT,
+        """
+{
+  "agent_servers": {
+    "thinklsp": { "type": "custom", "command": $program, "args": [$args], "env": {} }
+  }
+}
+""",
+    ),
+    _AcpClient(
+        "JetBrains IDEs",
+        "~/.jetbrains/acp.json, or run `thinklsp setup jetbrains`",
+        "An IDE that was started from a desktop menu lacks the variables of your shell.",
+        """
+{
+  "agent_servers": {
+    "thinklsp": { "command": $program, "args": [$args], "env": {} }
+  }
+}
+""",
+    ),
+    _AcpClient(
+        "codecompanion.nvim",
+        "init.lua",
+        _SHELL_ENVIRONMENT,
+        """
+require("codecompanion").setup({
+  adapters = {
+    acp = {
+      thinklsp = function()
+        return require("codecompanion.adapters").extend("opencode", {
+          name = "thinklsp",
+          formatted_name = "thinklsp",
+          commands = { default = { $program, $args } },
+        })
+      end,
+    },
+  },
+  interactions = { chat = { adapter = "thinklsp" } },
+})
+""",
+    ),
+    _AcpClient(
+        "avante.nvim",
+        "init.lua",
+        "It passes PATH and the variables in `env`, and not even HOME: a key of your shell does not reach thinklsp.",
+        """
+require("avante").setup({
+  provider = "thinklsp",
+  acp_providers = {
+    thinklsp = { command = $program, args = { $args }, env = {} },
+  },
+})
+""",
+    ),
+    _AcpClient(
+        "agent-shell (Emacs)",
+        "init.el",
+        "Without `:inherit-env t`, few variables and no key of your shell reach thinklsp.",
+        """
+(with-eval-after-load 'agent-shell
+  (add-to-list 'agent-shell-agent-configs
+               (agent-shell-make-agent-config
+                :identifier 'thinklsp
+                :mode-line-name "thinklsp"
+                :buffer-name "thinklsp"
+                :shell-prompt "thinklsp> "
+                :shell-prompt-regexp "thinklsp> "
+                :client-maker
+                (lambda (buffer)
+                  (agent-shell--make-acp-client
+                   :command $program
+                   :command-params '($args)
+                   :environment-variables (agent-shell-make-environment-variables :inherit-env t)
+                   :context-buffer buffer)))))
+""",
+        " ",
+    ),
+)
+
+
+def _print_acp_report(console: Console) -> int:
+    """Print the command, the key and the settings of each client. Return 0 if a key is found.
+
+    Raises ThinkLspError if the user's file is invalid.
+    """
+    user = load_user_settings(os.environ)
+    chosen = resolve_settings(user).settings.provider
+    # The editors' files, which an installation may lack, are not needed.
+    command = Machine(dict(os.environ), sys.platform, find_server(os.environ), Path()).acp_command
+    keyed = [name for name in list_keyed_providers(user) if chosen in ("auto", name)]
+    keys = [(str(name), resolve_access(name, user).source) for name in keyed]
+    if chosen == "simulator":
+        keys.append((chosen, "the offline simulator needs no key"))
+    _print_row(console, "command", " ".join(command), "")
+    for value, source in keys or [("none", "no provider has a key")]:
+        _print_row(console, "key", value, source)
+    if not keys:
+        _print_problem(console, "Run `thinklsp acp --setup` to store a key that every client finds.")
+    elif any(user.environment.get(each, "").strip() for name in keyed for each in list_key_variables(name, user)):
+        reason = "A key of the environment does not reach clients that pass few variables."
+        _print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
+    if (hidden := describe_hidden_config()) is not None:
+        _print_problem(console, hidden)
+    for client in CLIENTS:
+        console.print()
+        console.print(Text(client.title, style="bold").append(f" – {client.place}", style="not bold"), soft_wrap=True)
+        console.print(Text(client.environment, style="dim"), soft_wrap=True)
+        for line in sanitize_text(client.build_settings(command)).splitlines():
+            console.print(f"  {line}", soft_wrap=True)
+    return 0 if keys else 1
+
+
+def describe_hidden_config() -> str | None:
+    """Return a sentence if clients without the user's environment do not find config.toml, or None."""
+    path = find_config_path(os.environ)
+    variable = next((name for name in ("THINKLSP_CONFIG", "XDG_CONFIG_HOME") if os.environ.get(name)), None)
+    if variable is None or path == os.path.expanduser("~/.config/thinklsp/config.toml"):
+        return None
+    return f"{path} is used because of {variable}. A client must pass this variable to thinklsp."

@@ -26,9 +26,8 @@ from thinklsp.cli.terminal import (
 )
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.engine.mcp_report import KnownServer, KnownServers, StartedServer, list_known_servers, try_server
-from thinklsp.mcp_client.approvals import Approvals
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.pins import PinReport, Pins, format_definition
+from thinklsp.mcp_client.consent import Approvals, PinReport, Pins, format_definition
+from thinklsp.mcp_client.server_config import ListedTool
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import UserSettings
@@ -196,8 +195,7 @@ def _print_differences(console: Console, pins: PinReport, tools: tuple[ListedToo
         tool = by_name[name]
         if pin.state == "new":
             console.print()
-            renamed = "" if pin.renamed_from is None else f", renamed from {sanitize_text(pin.renamed_from)}"
-            _print_head(console, sanitize_text(name), f"new{renamed} · {pin.hash}")
+            _print_head(console, sanitize_text(name), f"new · {pin.hash}")
             _print_text(console, (tool.description or tool.title)[:_MAX_DESCRIPTION_CHARACTERS])
         elif pin.state == "changed":
             console.print()

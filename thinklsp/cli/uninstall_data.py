@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from thinklsp.cli.terminal import can_ask, confirm, find_current_folder, format_size, sanitize_text
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.engine.session_commands import SessionCommands, SessionScope
-from thinklsp.mcp_client.approvals import FILE_NAME as APPROVALS_NAME
-from thinklsp.mcp_client.pins import PINS_NAME
+from thinklsp.mcp_client.consent import APPROVALS_NAME, PINS_NAME
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import LOG_NAME, STORE_PATH, USERS_FOLDER, resolve_state_folder
 from thinklsp.settings.private_paths import find_config_path

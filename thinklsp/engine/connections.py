@@ -25,11 +25,9 @@ from thinklsp.providers.google_adapter import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 from thinklsp.settings.access import (
     Access,
-    find_key_command,
-    find_keyring_entry,
-    read_keyring,
+    find_key_source,
+    read_external_key,
     resolve_access,
-    run_key_command,
 )
 from thinklsp.settings.model import Provider
 from thinklsp.settings.user_file import UserSettings
@@ -133,19 +131,13 @@ class ProviderConnections:
             await self._ensure_offline_transport(user)
         if provider == "simulator" or provider == "auto":
             return None
-        entry, command = find_keyring_entry(provider, user), find_key_command(provider, user)
-        source = entry or command
+        source = find_key_source(provider, user)
         if source is None:
             return resolve_host(provider, user)
         # Without the lock, two turns that start at the same time could both run the key command.
         async with self._key_lock:
             if source not in self._keys:
-                reading = (
-                    read_keyring(provider, entry)
-                    if entry
-                    else run_key_command(provider, command or (), user.environment)
-                )
-                self._keys[source] = await reading
+                self._keys[source] = await read_external_key(provider, source, user.environment)
         return resolve_access(provider, user, external_key=self._keys[source])
 
     async def connect(

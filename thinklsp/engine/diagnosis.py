@@ -34,13 +34,13 @@ from thinklsp.providers.catalogue import Capabilities, ModelInfo, find_contradic
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import StateReport, inspect_state_folder, is_owned, resolve_state_folder
 from thinklsp.sessions.store import SessionStore
-from thinklsp.settings.access import Access, find_keyring_entry, list_keyed_providers
+from thinklsp.settings.access import Access, find_key_source, list_keyed_providers
 from thinklsp.settings.model import Provider
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.private_paths import explain_distrust, find_config_path, read_text
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings
-from thinklsp.symbols.grammars import explain_missing_grammars
-from thinklsp.tools.ripgrep import find_ripgrep
+from thinklsp.symbols.outline import explain_missing_grammars
+from thinklsp.tools.search import find_ripgrep
 from thinklsp.tools.shadow_runner import explain_missing_sandbox
 from thinklsp.workspace.view import WorkspaceView
 
@@ -255,7 +255,7 @@ async def check_key(engine: Engine, provider: Provider, problems: list[str], sec
 
 
 def _explain_key_timeout(engine: Engine, provider: Provider, seconds: float) -> str:
-    if provider != "auto" and provider != "simulator" and find_keyring_entry(provider, engine.user) is not None:
+    if provider != "auto" and provider != "simulator" and isinstance(find_key_source(provider, engine.user), str):
         return f"The keyring did not respond within {seconds:.0f} seconds. Unlock the keyring and try again."
     problem = f"The key command for {provider} did not finish within {seconds:.0f} seconds."
     return f"{problem} Run the command in a terminal to see why."

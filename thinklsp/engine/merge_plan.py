@@ -7,7 +7,7 @@ the edit ledger. It is then merged with the user's changes like any other edit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from thinklsp.core.edits import FileEdit, is_blank
 from thinklsp.engine.results import FileStatus, HunkCounts, count_unsent_hunks
@@ -65,11 +65,18 @@ def build_sent_edit(item: MergedFile) -> FileEdit:
 class MergePlan:
     """A merge plan.
 
-    The mergeable files are sent as one workspace edit. Each rejected file has a status and a reason.
+    The mergeable files are sent as one workspace edit. Each rejected file has a status and a reason. `current` contains
+    all files by URI, as they were.
     """
 
     mergeable: tuple[MergedFile, ...]
     rejected: tuple[FileStatus, ...]
+    current: Mapping[str, FileState] = field(default_factory=dict)
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """The URIs of the mergeable files."""
+        return tuple(item.file.uri for item in self.mergeable)
 
 
 def plan_merge(
@@ -97,7 +104,7 @@ def plan_merge(
             ready.append(result)
         else:
             left_out.append(replace(result, hunks=count_unsent_hunks(file, is_applied=result.status == "applied")))
-    return MergePlan(tuple(ready), tuple(left_out))
+    return MergePlan(tuple(ready), tuple(left_out), current)
 
 
 def _merge_file(

@@ -13,9 +13,8 @@ from thinklsp.core.images import check_totals, list_images
 from thinklsp.core.messages import ImageBlock
 from thinklsp.engine.turn_request import ChatRequest, TurnRequest, read_excerpts, read_images
 from thinklsp.providers.catalogue import ModelInfo
-from thinklsp.sessions.session import SessionChange
+from thinklsp.sessions.session import PromptOutcome, SessionChange
 from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.unanswered import PromptOutcome
 
 MAX_QUEUED_PROMPTS = 16
 # The store writes all waiting prompts of a session with each change.

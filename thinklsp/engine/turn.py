@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -18,22 +18,14 @@ from typing import Literal, Self
 
 from thinklsp.agent.budget import AskBudget, ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
 from thinklsp.agent.compaction import compact_now
-from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, ModelCaller
+from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.prompts import Excerpt, build_instructions, find_sent_digests, find_sent_list
 from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.choices import Review, ThinkingDisplay
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextWindowExceeded,
-    Overloaded,
-    ProviderError,
-    RateLimited,
     SessionError,
-    StreamProtocolError,
     ThinkLspError,
-    TransportFailed,
 )
 from thinklsp.core.events import (
     ContextCompacted,
@@ -53,8 +45,6 @@ from thinklsp.core.events import (
 from thinklsp.core.messages import FileSight, ImageBlock, TextBlock, UserPrompt, collect_sight
 from thinklsp.core.server_context import (
     OTHER,
-    CallOutcome,
-    ModelLabels,
     Observer,
     ToolObserver,
     TurnLabels,
@@ -74,47 +64,32 @@ from thinklsp.engine.turn_request import (
     read_changes,
 )
 from thinklsp.engine.user_commands import UserCommands
-from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalogue import ModelInfo
-from thinklsp.sessions.kept_texts import SessionTexts
-from thinklsp.sessions.session import Session
+from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.unanswered import PromptOutcome
-from thinklsp.tools.editor import Editor, NoEditor
+from thinklsp.sessions.store_folder import SessionTexts
 from thinklsp.tools.registry import READ_SKILL, TOOLS
-from thinklsp.tools.tool import AnyTool, ToolContext
+from thinklsp.tools.tool import AnyTool, Editor, NoEditor, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOST = "The turn was stopped, because another thinklsp has taken over its session. Open the session again."
 
 
-class LeaseGuard:
-    """An async context that is cancelled if the lease on the session is lost. It then raises SessionError."""
-
-    def __init__(self, store: SessionStore, session_id: str) -> None:
-        self._store = store
-        self._session_id = session_id
-        self._task: asyncio.Task[object] | None = None
-        self._is_lost = False
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.current_task()
-        self._store.lease_watchers[self._session_id] = self._stop
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        del self._store.lease_watchers[self._session_id]
-        # After another cancellation, for example by the user, the task stays cancelled.
-        if self._is_lost and self._task is not None and not self._task.uncancel():
+@asynccontextmanager
+async def guard_lease(store: SessionStore, session_id: str) -> AsyncIterator[None]:
+    """Cancel the context if another process takes over the session. It then raises SessionError."""
+    lease = asyncio.timeout(None)
+    try:
+        async with lease:
+            store.lease_watchers[session_id] = lambda: None if lease.expired() else lease.reschedule(0)
+            yield
+    except (TimeoutError, SessionError):
+        if lease.expired():
             raise SessionError(_LOST) from None
-
-    def _stop(self) -> None:
-        if not self._is_lost and self._task is not None:
-            self._is_lost = True
-            self._task.cancel()
+        raise
+    finally:
+        del store.lease_watchers[session_id]
 
 
 ShowEvent = Callable[[TurnEvent], None]
@@ -162,33 +137,23 @@ class TurnSetup:
     images: tuple[ImageBlock, ...] = ()
 
 
-_OUTCOMES: Mapping[type[ProviderError], CallOutcome] = {
-    AuthenticationFailed: "authentication",
-    BadRequest: "bad_request",
-    ContextWindowExceeded: "context_window",
-    RateLimited: "rate_limited",
-    Overloaded: "overloaded",
-    TransportFailed: "transport",
-    StreamProtocolError: "protocol",
-}
 _BUILT_IN_TOOLS = frozenset(tool.name for tool in (*TOOLS, READ_SKILL))
 _MCP_PREFIX = "mcp__"
 
 
 class ObservedTurn:
-    """The observation of a turn, from entering the context to its exit. `usage` is the turn's usage at its end."""
+    """The observation of a turn and its tool calls, from entering the context to its exit."""
 
-    def __init__(self, observer: Observer, labels: TurnLabels) -> None:
+    def __init__(self, observer: Observer, labels: TurnLabels, usage: UsageLedger) -> None:
         self._observer = observer
         self._labels = labels
-        self._turn = TurnObserver()
+        self._usage = usage
+        self.turn = TurnObserver()
         self._finished: TurnFinished | None = None
-        self._usage = Usage()
         self._tools: dict[str, ToolObserver] = {}
-        self._caller: ModelCaller | None = None
 
     def __enter__(self) -> Self:
-        self._turn = self._observer.begin_turn(self._labels)
+        self.turn = self._observer.begin_turn(self._labels)
         return self
 
     def __exit__(
@@ -196,10 +161,10 @@ class ObservedTurn:
     ) -> None:
         for tool in self._tools.values():
             tool.end("cancelled")
+        outcome = "error" if isinstance(error, Exception) else "cancelled"
         if self._finished is not None and error is None:
-            self._turn.end(self._finished.stop_reason, self._usage)
-        else:
-            self._turn.end("error" if isinstance(error, Exception) else "cancelled", self._usage)
+            outcome = self._finished.stop_reason
+        self.turn.end(outcome, self._usage.total)
 
     def observe_events(self, show: ShowEvent) -> ShowEvent:
         """Return a function that reports an event before `show` receives it."""
@@ -212,48 +177,13 @@ class ObservedTurn:
 
     def _observe_event(self, event: TurnEvent) -> None:
         if isinstance(event, ToolStarted):
-            self._tools[event.call_id] = self._turn.begin_tool(label_tool(event.name))
+            self._tools[event.call_id] = self.turn.begin_tool(label_tool(event.name))
         elif isinstance(event, ToolFinished):
             # The call of an unknown tool ends without a start.
-            tool = self._tools.pop(event.call_id, None) or self._turn.begin_tool(label_tool(event.name))
+            tool = self._tools.pop(event.call_id, None) or self.turn.begin_tool(label_tool(event.name))
             tool.end("error" if event.is_error else "ok")
         elif isinstance(event, TurnFinished):
             self._finished = event
-
-    def observe_calls(self, caller: ModelCaller) -> ModelCaller:
-        """Return a caller that reports its calls."""
-        self._caller = caller
-        return self
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
-        """Yield the events of a model call and report its retries and its end."""
-        if self._caller is None:
-            raise AssertionError("only the caller that `observe_calls` returned is called")
-        call = self._turn.begin_call(label_model(request.model))
-        usage, attempt, stop_reason = Usage(), Usage(), None
-        outcome: CallOutcome = "cancelled"
-        try:
-            async with aclosing(self._caller.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, AttemptUsage | CallFinished):
-                        attempt = event.usage
-                    if isinstance(event, RetryScheduled):
-                        usage, attempt = usage + attempt, Usage()
-                        call.count_retry()
-                    elif isinstance(event, CallFinished):
-                        outcome, stop_reason = "ok", event.message.stop_reason
-                    yield event
-        except ProviderError as error:
-            outcome = label_error(error)
-            raise
-        finally:
-            self._usage += usage + attempt
-            call.end(outcome, usage + attempt, stop_reason)
-
-
-def label_model(model: ModelInfo) -> ModelLabels:
-    """Return the labels of a model. Models that are not listed have one label, because users can invent names."""
-    return ModelLabels(model.provider, model.id if model.known else OTHER)
 
 
 def label_tool(name: str) -> str:
@@ -261,11 +191,6 @@ def label_tool(name: str) -> str:
     if name in _BUILT_IN_TOOLS:
         return name
     return "mcp" if name.startswith(_MCP_PREFIX) else OTHER
-
-
-def label_error(error: ProviderError) -> CallOutcome:
-    """Return the outcome of a model call that failed."""
-    return next((outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)), "error")
 
 
 _log = logging.getLogger(__name__)
@@ -330,11 +255,11 @@ class Turn:
                 cleanup.push_async_callback(self.setup.commands.aclose)
             cleanup.push_async_callback(self.store.release, self.session.id)
             kind: Literal["chat", "compact"] = "compact" if isinstance(self.request, CompactRequest) else "chat"
-            with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind)) as observed:
-                async with LeaseGuard(self.store, self.session.id):
-                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed)
+            with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind), self.usage) as observed:
+                async with guard_lease(self.store, self.session.id):
+                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed.turn)
 
-    async def _run(self, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
+    async def _run(self, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
         self._show_notices(self.setup.notices, front.show)
         finished: TurnFinished | None = None
         is_started = False
@@ -360,8 +285,7 @@ class Turn:
             # A session that has had skills keeps the tool, because a change of tools invalidates the prompt cache.
             if self.output.instructions.skills or find_sent_list(self.session.conversation) is not None:
                 self.config = self.config.offer_skills()
-            model = observed.observe_calls(await self.setup.connect(fallbacks))
-            finished = await self._run_model(model, front)
+            finished = await self._run_model(await self.setup.connect(fallbacks), front, observer)
             await self._store_ending(finished.stop_reason, "")
             front.show(finished)
             return finished
@@ -431,7 +355,7 @@ class Turn:
             blocks += (*prompt.images, TextBlock(text, prompt=user_prompt, sight=_join_sight(prompt.excerpts)))
         return tuple(blocks)
 
-    async def _run_model(self, model: ModelCaller, front: FrontEnd) -> TurnFinished:
+    async def _run_model(self, model: ModelCaller, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
         emit: Emit = partial(self._store_and_show, front.show)
         conversation, config, setup = self.session.conversation, self.config, self.setup
         caller = MeteredCaller(
@@ -441,6 +365,7 @@ class Turn:
             meter=self.meter,
             ask=front.ask_budget,
             admit_call=partial(self.setup.admit_call, self.session.id),
+            observer=observer,
         )
         if isinstance(self.request, CompactRequest):
             instructions = self.request.instructions

@@ -13,14 +13,19 @@ from datetime import datetime
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Conversation, Message
-from thinklsp.sessions import fallback_rows
-from thinklsp.sessions.codec import parse_time, read_number
-from thinklsp.sessions.message_rows import count_shared, cut_messages, read_history
+from thinklsp.sessions.codec import RowConnection, parse_time, read_number
+from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.repair import repair_conversation
-from thinklsp.sessions.row_connection import RowConnection
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.session_cipher import StoreCipher
-from thinklsp.sessions.session_rows import StoredSession, extend_generation, write_session
+from thinklsp.sessions.session_rows import (
+    StoredSession,
+    copy_fallbacks,
+    count_shared,
+    cut_messages,
+    extend_generation,
+    read_history,
+    write_session,
+)
 
 UNKNOWN_ARCHIVE = "This session has no such archive. `thinklsp sessions show` lists its archives."
 _DAMAGED = "Parts of this session or of the archive are damaged. The archive can be shown but not restored."
@@ -115,7 +120,7 @@ def write_fork(
 ) -> StoredSession:
     """Store a fork, and copy the fallbacks for its messages from the original session."""
     stored = write_session(connection, None, fork, cipher)
-    fallback_rows.copy_fallbacks(connection, session.id, fork_id, count_shared(session.conversation, fork.conversation))
+    copy_fallbacks(connection, session.id, fork_id, count_shared(session.conversation, fork.conversation))
     return stored
 
 

@@ -13,9 +13,9 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.images import list_images
 from thinklsp.core.messages import Message
 from thinklsp.sessions import archives, session_rows, spending
-from thinklsp.sessions.row_connection import RowConnection
+from thinklsp.sessions.codec import RowConnection
+from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.session import Session, SessionChange
-from thinklsp.sessions.session_cipher import StoreCipher
 from thinklsp.sessions.session_rows import StoredSession
 from thinklsp.sessions.spending import CallUsage
 
@@ -121,10 +121,11 @@ class SessionCache:
         return archives.restore_archive(connection, before, archive_id, adapt, self.cipher, left_by_other=left_by_other)
 
     def rescue(self, connection: RowConnection, session_id: str) -> None:
-        """Write the cached session to a database that does not contain the complete session."""
+        """Write the cached session to a database, unless it contains the session or a newer version of it."""
         cached = self.stored_sessions.get(session_id)
         stored = session_rows.read_session(connection, session_id, self.cipher)
-        if cached is not None and cached != stored:
+        is_newer = stored is not None and stored.is_sound and cached is not None and stored.revision > cached.revision
+        if cached is not None and cached != stored and not is_newer:
             self.keep(session_rows.write_session(connection, stored, cached.session, self.cipher))
 
     def keep(self, stored: StoredSession) -> Session:

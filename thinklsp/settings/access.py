@@ -13,24 +13,24 @@ import shlex
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from thinklsp.core.choices import ReasoningEcho
 from thinklsp.core.errors import SettingsError, format_install_command
 from thinklsp.core.server_context import DEFAULT_TENANT, TENANT_VARIABLE, USER_VARIABLE
 from thinklsp.settings.model import KeyedProvider
-from thinklsp.settings.user_file import ProviderSection, UserSettings
+from thinklsp.settings.user_file import ProviderSection, UserSettings, find_url_problem
 
 KEYRING_REQUIREMENT = "keyring>=25"
 
-# The interval for checking whether a key command has exited, because its output may stay open after the exit.
-_POLL_SECONDS = 0.05
-# The time limit for the keyring, which may ask the user for a password.
-_KEYRING_SECONDS = 60.0
+# The default time limits for the keyring and for key commands.
+_KEYRING_SECONDS, _COMMAND_SECONDS = 60.0, 10.0
+
+KeySource = str | tuple[str, ...]
+"""A keyring entry of the form `SERVICE/USER`, or a command that prints the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def resolve_access(name: KeyedProvider, user: UserSettings, *, external_key: str
             f"{name} has no base URL. Set {variables.base_url} to the address of your server with its version path, "
             "like http://localhost:11434/v1.",
         )
-    if (mistake := _find_url_problem(base_url)) is not None:
+    if (mistake := find_url_problem(base_url)) is not None:
         source = "your config.toml" if where == _FILE else where
         raise SettingsError("base_url", f"The base URL of {name}, from {source}, {mistake}.")
     key, source, bearer = _resolve_key(name, user, external_key)
@@ -149,27 +149,10 @@ def _find_base_url(variables: _Variables, section: ProviderSection, environment:
     return (section.base_url, _FILE) if section.base_url else (variables.default_url, "default")
 
 
-def _find_url_problem(base_url: str) -> str | None:
-    """Return the part of an error message that describes a problem with a base URL, or None if the URL is valid.
-
-    The message contains no part of the URL.
-    """
-    try:
-        parts = urlsplit(base_url)
-        parts.port  # noqa: B018 - raises ValueError for an invalid port
-    except ValueError:
-        return "is not a valid URL; it should look like https://host"
-    if "@" in parts.netloc:
-        return "contains a user name or password; remove them"
-    if (sign := next((candidate for candidate in "?#" if candidate in base_url), None)) is not None:
-        return f"has a query or a fragment; remove everything from `{sign}` on"
-    return None
-
-
 def _is_keyed(name: KeyedProvider, user: UserSettings) -> bool:
     if name == "openai-compatible":
         return bool(_find_base_url(_PROVIDERS[name], _find_section(name, user), user.environment)[0])
-    return any(place is not None for place in _locate_key(name, user))
+    return _find_key_variable(name, user) is not None or find_key_source(name, user) is not None
 
 
 def list_key_variables(name: KeyedProvider, user: UserSettings) -> tuple[str, ...]:
@@ -178,151 +161,125 @@ def list_key_variables(name: KeyedProvider, user: UserSettings) -> tuple[str, ..
     return (*((variable,) if variable else ()), *_PROVIDERS[name].keys)
 
 
-def _locate_key(name: KeyedProvider, user: UserSettings) -> tuple[str | None, str | None, tuple[str, ...] | None]:
-    """Return the variable, the keyring entry or the command that provides the key. The other two values are None."""
-    bearer, section = _PROVIDERS[name].bearer, _find_section(name, user)
-    variables = (*list_key_variables(name, user), *((bearer,) if bearer else ()))
-    variable = next((item for item in variables if user.environment.get(item, "").strip()), None)
-    if variable is not None or section.api_key_keyring is not None:
-        return variable, None if variable is not None else section.api_key_keyring, None
-    return None, None, section.api_key_command
+def _find_key_variable(name: KeyedProvider, user: UserSettings) -> str | None:
+    variables = (*list_key_variables(name, user), _PROVIDERS[name].bearer)
+    return next((each for each in variables if each and user.environment.get(each, "").strip()), None)
+
+
+def find_key_source(name: KeyedProvider, user: UserSettings) -> KeySource | None:
+    """Return the keyring entry or the command that provides the key, or None if no such source is needed."""
+    section = _find_section(name, user)
+    return (section.api_key_keyring or section.api_key_command) if _find_key_variable(name, user) is None else None
 
 
 def _resolve_key(name: KeyedProvider, user: UserSettings, external_key: str) -> tuple[str, str, bool]:
     """Return the key, its source, and whether the key is an OAuth token."""
-    variable, entry, command = _locate_key(name, user)
-    if variable is not None:
+    if (variable := _find_key_variable(name, user)) is not None:
         bearer = variable == _PROVIDERS[name].bearer
         return user.environment[variable].strip(), f"the environment variable {variable}", bearer
-    if entry is not None:
-        return external_key, f"the keyring entry {entry} in the user file", False
-    if command is not None:
-        return external_key, "the key command in the user file", False
+    if (source := find_key_source(name, user)) is not None:
+        where = f"keyring entry {source}" if isinstance(source, str) else "key command"
+        return external_key, f"the {where} in the user file", False
     if name == "openai-compatible":
         return "", "none needed", False
     raise SettingsError("key", f"{name} has no key. Set {list_key_variables(name, user)[0]} in the environment.")
 
 
-def find_keyring_entry(name: KeyedProvider, user: UserSettings) -> str | None:
-    """Return the name of the keyring entry for the key, or None if the key does not come from the keyring."""
-    return _locate_key(name, user)[1]
+async def read_external_key(
+    name: KeyedProvider, source: KeySource, environment: Mapping[str, str], *, seconds: float | None = None
+) -> str:
+    """Read the key from a keyring entry or a command, which may ask the user for a password.
 
-
-def find_key_command(name: KeyedProvider, user: UserSettings) -> tuple[str, ...] | None:
-    """Return the command that prints the key, or None if the key does not come from a command."""
-    return _locate_key(name, user)[2]
-
-
-async def read_keyring(name: KeyedProvider, entry: str, *, seconds: float = _KEYRING_SECONDS) -> str:
-    """Return the key in a keyring entry. `entry` has the form `SERVICE/USER`.
-
-    Raises SettingsError with a message for the user if there is no key, or if the keyring fails or takes longer than
-    `seconds`.
+    Raises SettingsError with a message for the user if there is no key, or if the source fails or takes longer than
+    `seconds` (default: 60 for the keyring, 10 for a command). On cancellation, the command is killed.
     """
-    service, _, user = entry.partition("/")
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str | None] = loop.create_future()
+    if isinstance(source, str):
+        return await _read_keyring(name, source, _KEYRING_SECONDS if seconds is None else seconds)
+    limit = _COMMAND_SECONDS if seconds is None else seconds
+    return await run_secret_command(f"The key command for {name}", source, environment, seconds=limit)
 
-    def settle(outcome: str | Exception | None) -> None:
-        if answer.done():
-            return
-        if isinstance(outcome, Exception):
-            answer.set_exception(outcome)
-        else:
-            answer.set_result(outcome)
+
+async def _read_keyring(name: KeyedProvider, entry: str, seconds: float) -> str:
+    service, _, user = entry.partition("/")
+    answer: Future[str | None] = Future()
+    # A running future cannot be cancelled, so the thread can always set the result.
+    answer.set_running_or_notify_cancel()
 
     def read() -> None:
         try:
-            outcome: str | Exception | None = importlib.import_module("keyring").get_password(service, user)
+            answer.set_result(importlib.import_module("keyring").get_password(service, user))
         except Exception as error:  # noqa: BLE001 - backends raise any error
-            outcome = error
-        # The event loop may be closed by the time the keyring returns.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, outcome)
+            answer.set_exception(error)
 
     # Keyring backends block and cannot be interrupted. In a daemon thread, they do not delay the exit of the process.
     threading.Thread(target=read, daemon=True, name="thinklsp-key").start()
     try:
         async with asyncio.timeout(seconds):
-            key = await answer
+            key = (await asyncio.wrap_future(answer) or "").strip()
     except TimeoutError:
         message = f"The keyring did not respond within {seconds:.0f} seconds. Unlock it and try again."
-        raise SettingsError("key", message) from None
     except ImportError:
         command = format_install_command(KEYRING_REQUIREMENT)
         message = f"The key for {name} is in the keyring, which needs one more package. Run {command}."
-        raise SettingsError("key", message) from None
     except Exception as error:  # noqa: BLE001 - backends raise any error
         message = f"The keyring cannot be used for the key of {name} ({type(error).__name__})."
-        raise SettingsError("key", message) from None
-    if not (key or "").strip():
+    else:
+        if key:
+            return key
         command = shlex.join((sys.executable, "-m", "keyring", "set", service, user))
-        raise SettingsError("key", f"The keyring has no entry {entry} for {name}. Run {command}.")
-    return (key or "").strip()
-
-
-async def run_key_command(
-    name: KeyedProvider, argv: tuple[str, ...], environment: Mapping[str, str] | None = None, *, seconds: float = 10.0
-) -> str:
-    """Run the user's key command and return the key that it prints. The command may ask the user for confirmation.
-
-    `environment` is the environment of the engine. On a server for several users, the command receives its variables
-    with the user's names, so that each user can have a key of their own.
-
-    The command is killed on cancellation. Raises SettingsError with a message for the user if the command fails, prints
-    nothing, or takes longer than `seconds`.
-    """
-    return await run_secret_command(f"The key command for {name}", argv, environment, seconds=seconds)
+        message = f"The keyring has no entry {entry} for {name}. Run {command}."
+    raise SettingsError("key", message)
 
 
 async def run_secret_command(
-    subject: str, argv: tuple[str, ...], environment: Mapping[str, str] | None = None, *, seconds: float = 10.0
+    subject: str, argv: tuple[str, ...], environment: Mapping[str, str], *, seconds: float = _COMMAND_SECONDS
 ) -> str:
-    """Run a command of the user that prints a secret, as `run_key_command` does. `subject` begins each message."""
-    failed = SettingsError("key", f"{subject} failed. Run it in a terminal to see why.")
-    names = environment or {}
+    """Run a command of the user that prints a secret of at most 64 kB, and return the secret without spaces around it.
+
+    `environment` is the environment of the engine. On a server for several users, the command receives its variables
+    with the user's names, so that each user can have a secret of their own.
+
+    The command is killed on cancellation. Raises SettingsError with a message that begins with `subject` if the command
+    fails, prints nothing, or takes longer than `seconds`.
+    """
+    advice = "Run it in a terminal to see why."
+    failed = SettingsError("key", f"{subject} failed. {advice}")
+    names = {name: environment[name] for name in (TENANT_VARIABLE, USER_VARIABLE) if name in environment}
     try:
         process = subprocess.Popen(  # noqa: ASYNC220 - a thread waits for the exit
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **{name: names[name] for name in (TENANT_VARIABLE, USER_VARIABLE) if name in names}},
+            env={**os.environ, **names},
         )
     except (OSError, ValueError):
         raise failed from None
     try:
-        # Shield the thread from cancellation, so that it always closes the pipes of the process.
+        # Shield the thread from cancellation, so that it always closes the pipe of the process.
         output = await asyncio.shield(asyncio.to_thread(_read_output, process, seconds))
+    except subprocess.TimeoutExpired:
+        raise SettingsError("key", f"{subject} did not finish within {seconds:.0f} seconds. {advice}") from None
     finally:
         process.kill()
-    if output is None:
-        message = f"{subject} did not finish within {seconds:.0f} seconds."
-        raise SettingsError("key", f"{message} Run it in a terminal to see why.")
     if process.returncode:
         raise failed
-    if not (key := output.decode("utf-8", "replace").strip()):
+    if not (secret := output.decode("utf-8", "replace").strip()):
         raise SettingsError("key", f"{subject} printed nothing.")
-    return key
+    return secret
 
 
-def _read_output(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """Return the output of a process after it exits. If the process takes too long, kill it and return None.
+def _read_output(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """Return the output of a process after it exits. If the process takes too long, kill it and raise TimeoutExpired.
 
     Do not wait for the end of the output, because a background process of the command may keep the output open.
     """
-    end = time.monotonic() + seconds
     with process:
         try:
-            while True:
-                # After the process has exited, the next call of `communicate` returns its entire output.
-                has_ended = process.poll() is not None
-                try:
-                    return process.communicate(timeout=_POLL_SECONDS)[0]
-                except subprocess.TimeoutExpired as so_far:
-                    if has_ended:
-                        return so_far.output or b""
-                    if time.monotonic() > end:
-                        return None
+            process.wait(seconds)
         finally:
             process.kill()
+        if process.stdout is None:
+            raise ValueError("the process must be started with a pipe")
+        os.set_blocking(process.stdout.fileno(), False)
+        return process.stdout.read() or b""

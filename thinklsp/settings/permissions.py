@@ -26,16 +26,13 @@ import os
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tomlkit
-from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from thinklsp.core.errors import SettingsError
 from thinklsp.settings.private_paths import lock_folder, make_private, read_text, read_toml, replace_file
-from thinklsp.settings.section import Section
-from thinklsp.settings.user_file import CommandRules
+from thinklsp.settings.user_file import CommandRules, Section, parse_section
 
 _FILE_NAME = "permissions.toml"
 _FILE_COMMENT = "Commands that you allowed while working with thinklsp. You can change this file; deny wins over allow."
@@ -127,12 +124,8 @@ class PermissionsFile:
             raise SettingsError("permissions", f"Your {_FILE_NAME} cannot be written to: {error.strerror}.") from None
 
 
-def _validate(raw: Any) -> RememberedPermissions:
-    try:
-        return RememberedPermissions.model_validate(raw)
-    except ValidationError as error:
-        place = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
-        raise SettingsError("permissions", f"Your {_FILE_NAME} has a mistake at {place[:100]}.") from None
+def _validate(raw: object) -> RememberedPermissions:
+    return parse_section(RememberedPermissions, raw, f"Your {_FILE_NAME}")
 
 
 def _apply_change(text: str, change: Callable[[TomlDocument], None]) -> str:

@@ -158,13 +158,14 @@ def lock_folder(folder: str, lock_timeout: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def replace_file(path: str, text: str) -> None:
-    """Write a private file as a whole, so that a crash leaves the old or the new text. Raises OSError."""
+def replace_file(path: str, data: str | bytes, mode: int = 0o600) -> None:
+    """Write a file as a whole, so that a crash leaves the old or the new content. Raises OSError."""
     temporary = f"{path}.{secrets.token_hex(8)}"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(descriptor)
         os.replace(temporary, path)

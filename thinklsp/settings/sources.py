@@ -12,22 +12,20 @@ from pydantic import ValidationError
 from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS, STRICTNESS, has_invalid_log_level
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import replace_sections
-from thinklsp.settings.error_messages import (
-    PREVIOUS_KEPT,
-    describe_unknown_settings,
-    find_nearest,
-    format_invalid_value,
-    format_key,
-    format_rejection,
-)
 from thinklsp.settings.model import (
     KEYS,
     MAPPINGS,
+    PREVIOUS_KEPT,
     Provider,
     Settings,
     build_settings,
     build_variable_name,
+    describe_unknown_settings,
+    find_nearest,
     find_unknown_variables,
+    format_invalid_value,
+    format_key,
+    format_rejection,
     read_environment,
     read_value,
     to_snake_case,

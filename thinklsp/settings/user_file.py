@@ -6,24 +6,33 @@ user-defined actions. `resolve_settings` combines all other values with the rema
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, TypeVar, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from thinklsp.core.choices import EffortSetting, LogLevel, ReasoningEcho, ThinkingMode
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.error_messages import describe_unknown_settings, find_nearest
-from thinklsp.settings.mcp_section import McpSection, McpServerSection
-from thinklsp.settings.model import KeyedProvider, Settings
-from thinklsp.settings.section import Section
-from thinklsp.settings.serve_section import ServeSection
+from thinklsp.settings.model import KeyedProvider, Settings, describe_unknown_settings
 from thinklsp.settings.startup_settings import ACTION_NAME_PATTERN, BUILT_IN_ACTIONS, Scope, add_action_names
-from thinklsp.settings.store_section import StoreSection
 
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+MAX_TIMEOUT_SECONDS, MAX_START_SECONDS = 600, 120
+DEFAULT_MAX_CLIENTS = 64
+
+_Words = Annotated[tuple[str, ...], Field(max_length=200)]
 Rule = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """The base class of the sections of the user's files."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class ProviderSection(Section):
@@ -120,6 +129,188 @@ class AcpSection(Section):
     )
 
 
+class McpServerSection(Section):
+    """The entry `[mcp.servers.NAME]`, which names either a command on this machine or a URL."""
+
+    command: str | None = Field(None, min_length=1, description="Program to start, without its arguments.")
+    args: _Words = Field((), description="Arguments of the program.")
+    env: dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], str] = Field(
+        {}, description="Environment variables for the program, besides the few that every server receives."
+    )
+    cwd: str | None = Field(None, pattern=r"^(/|~/|~$)", description="Working directory. The path begins with / or ~/.")
+    url: str | None = Field(None, min_length=1, description="Address of the server: https, or http on this machine.")
+    headers: dict[str, str] = Field({}, description="HTTP headers for the server at `url`.")
+    token_command: _Words = Field((), description="Command that prints the bearer token for the server at `url`.")
+    enabled: bool = Field(True, strict=True, description="Whether thinklsp uses the server.")
+    tools: _Words = Field(("*",), description="Patterns for the names of the tools to offer to the model.")
+    deny: _Words = Field((), description="Patterns for the names of tools that the model never gets.")
+    ask: Literal["always", "once", "never"] = Field(
+        "once",
+        description="When a tool asks for permission: before every call, once per tool and session, or never.",
+    )
+    timeout_s: float = Field(
+        60.0, strict=True, allow_inf_nan=False, ge=1, le=MAX_TIMEOUT_SECONDS, description="Seconds for one call."
+    )
+    start_timeout_s: float = Field(
+        10.0,
+        strict=True,
+        allow_inf_nan=False,
+        ge=1,
+        le=MAX_START_SECONDS,
+        description="Seconds that a turn waits for the server to start.",
+    )
+    sandbox: bool | None = Field(
+        None, strict=True, description="Whether the program runs in the sandbox. The default is `mcp.sandbox`."
+    )
+
+    def build_command(self) -> tuple[str, ...]:
+        """Return the program and its arguments, or nothing for a server at a URL."""
+        return () if self.command is None else (os.path.expanduser(self.command), *self.args)
+
+    def find_directory(self) -> str | None:
+        """Return the absolute path of the working directory, or None if the entry names none."""
+        return None if self.cwd is None else os.path.expanduser(self.cwd)
+
+
+class McpSection(Section):
+    """The section `[mcp]`. `servers` contains the entries as they are in the file, which may include secrets."""
+
+    sandbox: bool = Field(False, strict=True, description="Whether servers that are programs run in the sandbox.")
+    project_env: tuple[Annotated[str, Field(pattern=VARIABLE_PATTERN)], ...] = Field(
+        (),
+        max_length=100,
+        description="Environment variables that the MCP servers of a project may receive by `${NAME}`.",
+    )
+    servers: dict[str, Any] = Field({}, repr=False, description="MCP servers by name.")
+
+
+_ClaimName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def find_url_problem(url: str) -> str | None:
+    """Return the part of an error message that describes a problem with a URL, or None if the URL is valid.
+
+    The message contains no part of the URL, which could be a secret.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises ValueError for an invalid port
+    except ValueError:
+        return "is not a valid URL; it should look like https://host"
+    if "@" in parts.netloc:
+        return "contains a user name or password; remove them"
+    if (sign := next((candidate for candidate in "?#" if candidate in url), None)) is not None:
+        return f"has a query or a fragment; remove everything from `{sign}` on"
+    return None
+
+
+def find_address_problem(address: str) -> str | None:
+    """Return why an address of the identity provider cannot be used, as a part of a sentence, or None.
+
+    HTTP is allowed only for this machine.
+    """
+    if (problem := find_url_problem(address)) is not None:
+        return f"the address {problem}"
+    parts = urlsplit(address)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        return "the address must start with https:// and contain a host name"
+    if not address.isprintable() or " " in address:
+        return "the address must contain no spaces"
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        return "http is allowed only for this machine; use https"
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_address(address: str) -> str:
+    if (problem := find_address_problem(address)) is not None:
+        raise PydanticCustomError("oidc_address", "{problem}", {"problem": problem})
+    return address
+
+
+_Address = Annotated[str, Field(max_length=2_000), AfterValidator(_check_address)]
+
+
+class OidcSection(Section):
+    """The section `[serve.oidc]`. The claims name the user, the tenant and the groups in a token."""
+
+    issuer: _Address = Field(
+        description="Address of the identity provider, exactly as in the claim `iss` of its tokens: https, or http on "
+        "this machine."
+    )
+    audience: str = Field(
+        min_length=1, max_length=2_000, description="Value that the claim `aud` of a token must contain."
+    )
+    claim_tenant: _ClaimName | None = Field(
+        None, description="Claim with the name of the user's tenant. Without it, all users belong to one tenant."
+    )
+    claim_user: _ClaimName = Field("sub", description="Claim with the name of the user, which never changes.")
+    groups: _ClaimName | None = Field(None, description="Claim with the list of the user's groups.")
+    jwks_url: _Address | None = Field(
+        None,
+        description="Address of the provider's public keys. Without it, the address comes from the issuer's "
+        "`/.well-known/openid-configuration`.",
+    )
+
+
+class ServeSection(Section):
+    """The section `[serve]`. A running server does not read it again."""
+
+    model_config = ConfigDict(strict=True)
+
+    max_clients: int = Field(
+        DEFAULT_MAX_CLIENTS, ge=1, le=10_000, description="Maximum number of clients of a process with --ws or --tcp."
+    )
+    drain_seconds: int = Field(
+        30,
+        ge=0,
+        le=3_600,
+        description="Seconds that running turns have to finish after SIGTERM. The server starts no new turn then.",
+    )
+    oidc: OidcSection | None = Field(
+        None, description="Identity provider whose tokens identify the clients of `thinklsp --ws`."
+    )
+
+
+class StoreSection(Section):
+    """The section `[store]`. Without `url` and `url_command`, sessions are kept in the state folder.
+
+    A value can also come from the environment variable `THINKLSP_STORE_URL`.
+    """
+
+    url: str | None = Field(
+        None,
+        pattern=r"^postgres(ql)?://",
+        repr=False,
+        description="Address of the PostgreSQL database for sessions: postgresql://USER@HOST:PORT/DATABASE.",
+    )
+    url_command: tuple[str, ...] | None = Field(
+        None, min_length=1, description="Command that prints the address, if it contains a password."
+    )
+    key_command: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Command that prints the key with which the sessions in the database are encrypted: 32 bytes in "
+        "hexadecimal. It receives `THINKLSP_TENANT`. Further lines are earlier keys.",
+    )
+    fallback: Literal["none", "memory"] = Field(
+        "none",
+        description="What happens if the database is not reachable at the start: `none` reports an error, and `memory` "
+        "keeps sessions in memory until the server restarts.",
+    )
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True if sessions are kept in a database and not in the state folder."""
+        return self.url is not None or self.url_command is not None
+
+
 class LogSection(Section):
     """The section `[log]`."""
 
@@ -188,6 +379,16 @@ class UserFile(Section):
                 raise PydanticCustomError("compatible_only", "only openai-compatible supports it", context)
         return self
 
+    @model_validator(mode="after")
+    def _check_action_names(self) -> UserFile:
+        names = [action.name for action in self.actions]
+        for number, name in enumerate(names):
+            owner = "a built-in action" if name in BUILT_IN_ACTIONS else "another action"
+            if name in BUILT_IN_ACTIONS or name in names[:number]:
+                context = {"place": f"actions.{number + 1}.name", "name": name, "owner": owner}
+                raise PydanticCustomError("action_name", "{name} is already the name of {owner}", context)
+        return self
+
     @staticmethod
     def is_section(key: str, value: object) -> bool:
         """Return True if a key in the user's file belongs to one of the sections in this class.
@@ -199,81 +400,43 @@ class UserFile(Section):
 
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> UserFile:
-        """Parse the sections of the user's file. All other keys are ignored."""
+        """Parse the sections of the user's file. All other keys are ignored. Raises SettingsError."""
         own = {key: value for key, value in raw.items() if UserFile.is_section(key, value)}
         if "actions" in own:
             own["actions"] = add_action_names(own["actions"])
-        try:
-            file = UserFile.model_validate(own)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            parts = [str(part) for part in first["loc"]]
-            problem = first["msg"].lower()
-            if first["type"] == "extra_forbidden" and parts[0] == "actions":
-                suggestion = find_nearest(parts[-1], ActionSection.model_fields)
-                problem = "the key is unknown" + (f" (did you mean `{suggestion}`?)" if suggestion else "")
-            if parts[:1] == ["actions"] and len(parts) > 1:
-                raise SettingsError("actions", _describe_action_error(own["actions"], parts[1:], problem)) from None
-            if first["type"] == "extra_forbidden":
-                raise SettingsError(".".join(parts), _describe_unknown_key(parts)) from None
-            if parts[-1:] == ["[key]"]:
-                parts.pop()
-                problem = problem.replace("input should be", "the provider is unknown; it must be")
-            place = ".".join(parts) or first["ctx"]["place"]
-            raise SettingsError(place, f"Your config.toml has a mistake at {place}: {problem}.") from None
-        if (conflict := _find_name_conflict(file.actions)) is not None:
-            raise SettingsError("actions", conflict)
-        return file
+        return parse_section(UserFile, own, "Your config.toml")
 
 
-def _find_name_conflict(actions: Sequence[ActionSection]) -> str | None:
-    """Return an error message for the first action whose name is already in use, or None if all names are unique."""
-    names: set[str] = set()
-    for action in actions:
-        if action.name in BUILT_IN_ACTIONS:
-            problem = f"{action.name} is the name of a built-in action; choose another name"
-        elif action.name in names:
-            problem = f"{action.name} is already the name of another action"
-        else:
-            names.add(action.name)
-            continue
-        return f'Your config.toml has a mistake in the action "{action.title}" at name: {problem}.'
-    return None
+T = TypeVar("T", bound=Section)
 
 
-def _describe_action_error(raw: object, where: Sequence[str], problem: str) -> str:
-    """Return an error message that names the action and the field.
+def parse_section(model: type[T], raw: object, file: str, prefix: str = "") -> T:
+    """Validate a section. `prefix` is its key in the file. Raises SettingsError, which names the file and the key."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    # Users count the entries of a list from 1.
+    location = [str(part + 1) if isinstance(part, int) else part for part in first["loc"]]
+    parts = [prefix, *location] if prefix else location
+    key, problem = ".".join(parts) or first["ctx"]["place"], first["msg"][:1].lower() + first["msg"][1:]
+    if first["type"] == "extra_forbidden":
+        raise SettingsError(key, _describe_unknown_key(model, parts, file))
+    if parts[-1:] == ["[key]"]:
+        key, problem = ".".join(parts[:-1]), problem.replace("input should be", "the provider is unknown; it must be")
+    raise SettingsError(key, f"{file} has a mistake at {key}: {problem}.")
 
-    `where` contains the index of the action and, if known, the name of the field.
-    """
-    number = int(where[0]) if where[0].isdecimal() else 0
-    entry = raw[number] if isinstance(raw, list) and number < len(raw) else None
-    title = (entry.get("title") or entry.get("name")) if isinstance(entry, Mapping) else None
-    name = f'"{title[:60]}"' if isinstance(title, str) and title.isprintable() else f"number {number + 1}"
-    if where[1:] == ["name"] and "pattern" in problem:
-        problem = "use only lower-case letters, digits, - and _"
-    field = f" at {where[1]}" if len(where) > 1 else ""
-    return f"Your config.toml has a mistake in the action {name}{field}: {problem}."
 
-
-def _describe_unknown_key(parts: Sequence[str]) -> str:
+def _describe_unknown_key(model: type[BaseModel], parts: Sequence[str], file: str) -> str:
     """Return an error message for an unknown key in a section."""
-    *place, _ = parts
-    section = _find_section(place)
-    known_keys = [".".join((*place, name)) for name in section.model_fields]
-    return " ".join(describe_unknown_settings([".".join(parts)], known_keys, " in your config.toml"))
-
-
-def _find_section(place: Sequence[str]) -> Any:
-    """Return the model of a section, such as `[acp]`, or of a section inside it, such as `[serve.oidc]`."""
-    if place[0] == "providers":
-        return ProviderSection
-    section: Any = UserFile
-    for name in place:
-        kind = section.model_fields[name].annotation
-        # The type of an optional section is a union with None.
-        section = next((part for part in get_args(kind) if part is not type(None)), kind)
-    return section
+    for name in parts[:-1]:
+        # Other names are the prefix, providers and the numbers of actions.
+        if name in model.model_fields:
+            kind = model.model_fields[name].annotation
+            classes = (each for each in (kind, *get_args(kind)) if isinstance(each, type))
+            model = next(each for each in classes if issubclass(each, BaseModel))
+    known_keys = [".".join((*parts[:-1], name)) for name in model.model_fields]
+    return describe_unknown_settings([".".join(parts)], known_keys, f" in {file[0].lower()}{file[1:]}")[0]
 
 
 def build_file_schema() -> dict[str, Any]:

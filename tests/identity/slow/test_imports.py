@@ -21,7 +21,7 @@ def list_loaded(*modules: str) -> list[str]:
 def test_one_user_loads_nothing(front_end: str) -> None:
     modules = {
         "lsp": ("thinklsp.cli.serve_stdio", "thinklsp.lsp.transport.connection", "thinklsp.lsp.commands"),
-        "acp": ("thinklsp.cli.serve_acp", "thinklsp.acp.acp_server"),
+        "acp": ("thinklsp.acp.initialization", "thinklsp.acp.acp_server"),
         "terminal": ("thinklsp.cli.main", "thinklsp.cli.ask", "thinklsp.cli.doctor", "thinklsp.cli.sessions"),
     }
     assert list_loaded(*modules[front_end]) == []

@@ -18,7 +18,7 @@ from tests.support.listening import Listening
 from tests.support.outside import MODEL, Outside
 from tests.support.signing_script import Failure, Thinking, answer
 from tests.telemetry.monitored import METRICS, find_port, read_samples, run_first, select
-from thinklsp.cli.serve_telemetry import has_trace_receiver
+from thinklsp.cli.serve_sockets import has_trace_receiver
 
 Begin = Callable[..., Awaitable[Outside]]
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from rich.console import Console
-
-from thinklsp.cli.setup.editors import EDITORS
-from thinklsp.cli.setup.files import apply_changes, check_writable
-from thinklsp.cli.setup.machine import Machine, inspect_machine
-from thinklsp.cli.setup.plan import State, describe_plan, find_state, plan_removal, plan_setup
+from thinklsp.cli.setup.editors import EDITORS, Place, Programs, SetupEditor
+from thinklsp.cli.setup.files import (
+    FileChange,
+    Machine,
+    apply_changes,
+    check_writable,
+    find_editor_files,
+    find_server,
+    plan_change,
+)
 from thinklsp.cli.terminal import can_ask, confirm, create_console, render_diff, sanitize_text
 from thinklsp.core.errors import ThinkLspError
 
@@ -28,14 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    console = create_console(sys.stdout)
+    if args.editor is None and (args.remove or args.yes or args.only_print):
+        args.wrong(f"name an editor: {', '.join(EDITORS)}")
+    machine = Machine(dict(os.environ), sys.platform, find_server(os.environ), find_editor_files())
     if args.editor is None:
-        if args.remove or args.yes or args.only_print:
-            args.wrong(f"name an editor: {', '.join(EDITORS)}")
-        return _list(console, inspect_machine())
-    editor, machine = EDITORS[args.editor], inspect_machine()
+        return _list(machine)
+    editor = EDITORS[args.editor]
     plan = plan_removal(editor, machine) if args.remove else plan_setup(editor, machine)
-    for line in render_diff(describe_plan(plan)):
+    console = create_console(sys.stdout)
+    for line in render_diff("".join(_describe(plan))):
         console.print(line)
     for note in plan.notes:
         print(sanitize_text(note))
@@ -43,24 +54,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"{editor.title}: nothing to {'remove' if args.remove else 'change'}.")
     elif not args.only_print:
         check_writable(plan.changes)
-        if not _is_confirmed(args, editor.title):
+        if not args.yes and not can_ask():
+            raise ThinkLspError("Nothing was changed. Use --yes to change it without confirmation.")
+        if not args.yes and not confirm(f"{'Remove thinklsp from' if args.remove else 'Set up'} {editor.title}?"):
             print("Nothing was changed.")
             return 0
         # A program can fail for reasons of its own, so the files come last.
         for argv in plan.programs:
-            _run_program(argv)
+            run_program(argv)
         apply_changes(plan.changes)
         print(f"{editor.title}: {'removed' if args.remove else 'set up'}. Start it again.")
     return 0
 
 
-def _is_confirmed(args: argparse.Namespace, title: str) -> bool:
-    if not args.yes and not can_ask():
-        raise ThinkLspError("Nothing was changed. Use --yes to change it without confirmation.")
-    return args.yes or confirm(f"{'Remove thinklsp from' if args.remove else 'Set up'} {title}?")
-
-
-def _run_program(argv: Sequence[str]) -> None:
+def run_program(argv: Sequence[str]) -> None:
     """Run an editor's own program. Raises ThinkLspError with the last line that it printed."""
     try:
         done = subprocess.run(
@@ -74,22 +81,81 @@ def _run_program(argv: Sequence[str]) -> None:
         raise ThinkLspError(f"`{' '.join(argv[:2])}` failed with code {done.returncode}: {words[-1]}")
 
 
-def _list(console: Console, machine: Machine) -> int:
-    rows = list(_describe_editors(machine))
-    for name, title, state in rows:
-        console.print(f"{name:<16}{title:<20}{sanitize_text(state)}")
-    if not rows:
-        print("No editor was found here. `thinklsp setup --help` lists the editors.")
-    elif any(state != State.READY for _, _, state in rows):
-        print("\nTo set up one of them, run `thinklsp setup EDITOR`.")
-    return 0
+@dataclass(frozen=True)
+class Plan:
+    """File changes, then programs to run. `notes` are sentences for the user."""
+
+    changes: tuple[FileChange, ...]
+    programs: Programs
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.changes and not self.programs
 
 
-def _describe_editors(machine: Machine) -> Iterator[tuple[str, str, str]]:
+def plan_setup(editor: SetupEditor, machine: Machine) -> Plan:
+    """Raises ThinkLspError if the editor is not installed, or if a file must not be changed."""
+    program = editor.find(machine)
+    if program is None:
+        names = " or ".join(f"`{name}`" for name in editor.programs if not name.startswith("/"))
+        raise ThinkLspError(f"{editor.title} was not found: {names} is not on PATH. Install it, then try again.")
+    steps = editor.build_steps(machine, program)
+    return _plan(steps.contents, steps.programs, steps.notes)
+
+
+def plan_removal(editor: SetupEditor, machine: Machine) -> Plan:
+    """Raises ThinkLspError if a file must not be changed."""
+    programs = editor.build_uninstall(machine, editor.find(machine) or editor.programs[0])
+    return _plan([(place, None) for place in editor.find_places(machine)], programs)
+
+
+def _plan(contents: Iterable[tuple[Place, Any]], programs: Programs, notes: tuple[str, ...] = ()) -> Plan:
+    """`contents` are the lines or entries that each place gets, or None to remove ours."""
+    changes: tuple[FileChange, ...] = ()
+    for place, content in contents:
+        edit = place.remove if content is None else partial(_insert, place, content)
+        changes += plan_change(place.path, place.root, edit)
+    links = (f"{each.path} is a link, so {each.target} changes." for each in changes if each.path != each.target)
+    return Plan(changes, programs, (*links, *notes))
+
+
+def _insert(place: Place, content: Any, data: bytes | None) -> bytes | None:
+    return place.insert(data, content)
+
+
+def _describe(plan: Plan) -> Iterator[str]:
+    """Yield the changes as a diff, and the programs as commands."""
+    for change in plan.changes:
+        old, new = (os.devnull if data is None else str(change.path) for data in (change.before, change.after))
+        before, after = ((data or b"").decode("utf-8", "replace") for data in (change.before, change.after))
+        for line in difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm=""):
+            yield f"{line}\n"
+    for argv in plan.programs:
+        yield f"$ {shlex.join(argv)}\n"
+
+
+def find_state(editor: SetupEditor, machine: Machine) -> str:
+    """Return an editor's state in words. Raises ThinkLspError if the state cannot be found."""
+    removal, setup = plan_removal(editor, machine), plan_setup(editor, machine)
+    check_writable(setup.changes)
+    if not removal.is_empty:
+        return "set up" if setup.is_empty else "set up, but no longer up to date"
+    return "has an entry of your own" if setup.is_empty else "not set up"
+
+
+def _list(machine: Machine) -> int:
+    console, states = create_console(sys.stdout), []
     for name, editor in EDITORS.items():
         if editor.find(machine) is not None:
             try:
-                yield name, editor.title, find_state(editor, machine)
+                states.append(find_state(editor, machine))
             except ThinkLspError as error:
                 # What to do is said by the command for that editor.
-                yield name, editor.title, str(error).partition(". ")[0]
+                states.append(str(error).partition(". ")[0])
+            console.print(f"{name:<16}{editor.title:<20}{sanitize_text(states[-1])}")
+    if not states:
+        print("No editor was found here. `thinklsp setup --help` lists the editors.")
+    elif any(state != "set up" for state in states):
+        print("\nTo set up one of them, run `thinklsp setup EDITOR`.")
+    return 0

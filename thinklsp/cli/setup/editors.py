@@ -5,40 +5,46 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+import subprocess
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from thinklsp.cli.setup import helix, jetbrains, kate, zed
-from thinklsp.cli.setup.blocks import ConfigPlace
-from thinklsp.cli.setup.machine import Machine
-from thinklsp.cli.setup.steps import ConfigEdit, SetupSteps, insert, read_own_text, refuse_own_entry, remove
-from thinklsp.cli.setup.vscode import IN_APPLICATION, VARIANTS
+from thinklsp.cli.setup.files import BlockPlace, EntryPlace, Machine, read_file
+from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.json_codec import parse_jsonc
 
-# How a user who has set up thinklsp by hand starts it. Options such as `vim.g.thinklsp` are something else.
-_OWN_IN_NEOVIM = re.compile(
-    r"""thinklsp['"]\)?\.setup|thinklsp/editors/neovim|(?:config|enable|name =)\W*thinklsp['"]"""
-)
-_OWN_IN_VIM = re.compile(r"""name['"]?: ?['"]thinklsp['"]""")
-_OWN_IN_EMACS = re.compile(r"^[^;\n]*\((?:require|use-package) '?thinklsp", re.MULTILINE)
-_COMMANDS = ("chat", "send", "cancel", "apply", "undo")
+Place = BlockPlace | EntryPlace
+Programs = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class SetupSteps:
+    """What each place gets, then programs to run. None removes what we have inserted. `notes` are for the user."""
+
+    contents: tuple[tuple[Place, Any], ...] = ()
+    programs: Programs = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class SetupEditor:
     """The editor is installed if one of `programs` is found, or one of `folders` exists.
 
-    `build_steps` gets the program, or an empty string if only a folder was found. `build_uninstall` returns programs to
-    run after the removal.
+    `build_steps` gets the program, or an empty string if only a folder was found. It raises ThinkLspError if a file
+    must not be changed. `build_uninstall` returns programs to run after the removal.
     """
 
     title: str
     programs: tuple[str, ...]
+    find_places: Callable[[Machine], tuple[Place, ...]]
     build_steps: Callable[[Machine, str], SetupSteps]
-    build_removals: Callable[[Machine], tuple[ConfigEdit, ...]]
-    build_uninstall: Callable[[Machine, str], tuple[tuple[str, ...], ...]] = lambda _, __: ()
+    build_uninstall: Callable[[Machine, str], Programs] = lambda _, __: ()
     find_folders: Callable[[Machine], tuple[Path, ...]] = lambda _: ()
 
     def find(self, machine: Machine) -> str | None:
@@ -49,25 +55,41 @@ class SetupEditor:
         return program
 
 
-def _find_neovim_place(machine: Machine) -> ConfigPlace:
+def _refuse_own_entry(path: Path) -> SetupSteps:
+    return SetupSteps(notes=(f"{path} has an entry of your own for thinklsp, so nothing was added.",))
+
+
+def _quote(value: object) -> str:
+    """Return JSON. A string of JSON is also one of Lua, of Emacs Lisp and of TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _find_mention(files: Iterable[Path], pattern: str) -> Path | None:
+    """Return the first file that has an own entry for thinklsp. Files that cannot be read have none."""
+    for path in files:
+        with suppress(OSError):
+            if re.search(pattern, path.read_text("utf-8", "replace")):
+                return path
+    return None
+
+
+# Neovim. How a user who has set up thinklsp by hand starts it. Options such as `vim.g.thinklsp` are something else.
+_OWN_IN_NEOVIM = r"""thinklsp['"]\)?\.setup|thinklsp/editors/neovim|(?:config|enable|name =)\W*thinklsp['"]"""
+
+
+def _find_neovim_place(machine: Machine) -> BlockPlace:
     # Plug-in managers such as lazy.nvim load the site folder, too, and it is not part of the user's own files.
-    return ConfigPlace(
-        machine.data / _find_neovim_name(machine) / "site" / "plugin" / "thinklsp.lua", machine.data, "--"
-    )
-
-
-def _find_neovim_name(machine: Machine) -> str:
-    return machine.environ.get("NVIM_APPNAME") or "nvim"
+    name = machine.environ.get("NVIM_APPNAME") or "nvim"
+    return BlockPlace(machine.data / name / "site" / "plugin" / "thinklsp.lua", machine.data, "--")
 
 
 def _build_neovim(machine: Machine, _: str) -> SetupSteps:
-    config = machine.config / _find_neovim_name(machine)
+    config = machine.config / (machine.environ.get("NVIM_APPNAME") or "nvim")
     if own := _find_mention([*config.rglob("*.lua"), *config.rglob("*.vim")], _OWN_IN_NEOVIM):
-        return refuse_own_entry(own)
+        return _refuse_own_entry(own)
     folder = str(machine.files / "neovim")
     command = ", ".join(map(_quote, machine.server))
-    return _insert(
-        _find_neovim_place(machine),
+    lines = (
         f"local folder = {_quote(folder)}",
         "if vim.fn.isdirectory(folder) == 1 then",
         # Options that the user has set in init.lua win.
@@ -78,26 +100,30 @@ def _build_neovim(machine: Machine, _: str) -> SetupSteps:
         "  vim.notify('thinklsp has moved: run `thinklsp setup neovim` again', vim.log.levels.WARN)",
         "end",
     )
+    return SetupSteps(((_find_neovim_place(machine), lines),))
 
 
-def _find_vim_place(machine: Machine) -> ConfigPlace:
+def _find_vim_place(machine: Machine) -> BlockPlace:
     # Vim loads this folder after the plug-ins of package managers, so an LSP client is there already.
     home, modern = machine.home / ".vim", machine.config / "vim"
     is_classic = home.exists() or (machine.home / ".vimrc").exists() or not (modern / "vimrc").exists()
     root, folder = (machine.home, home) if is_classic else (machine.config, modern)
-    return ConfigPlace(folder / "after" / "plugin" / "thinklsp.vim", root, '"')
+    return BlockPlace(folder / "after" / "plugin" / "thinklsp.vim", root, '"')
 
 
 def _build_vim(machine: Machine, _: str) -> SetupSteps:
     home = machine.home
     own_files = [home / ".vimrc", home / ".vim" / "vimrc", machine.config / "vim" / "vimrc"]
-    if own := _find_mention(own_files, _OWN_IN_VIM):
-        return refuse_own_entry(own)
-    script = _quote_in_vim(str(machine.files / "vim" / "plugin" / "thinklsp.vim"))
-    steps = _insert(
-        _find_vim_place(machine),
+    if own := _find_mention(own_files, r"""name['"]?: ?['"]thinklsp['"]"""):
+        return _refuse_own_entry(own)
+
+    def quote(text: str) -> str:
+        return "'" + text.replace("'", "''") + "'"
+
+    script = quote(str(machine.files / "vim" / "plugin" / "thinklsp.vim"))
+    lines = (
         f"if filereadable({script})",
-        f"  let g:thinklsp_command = get(g:, 'thinklsp_command', [{', '.join(map(_quote_in_vim, machine.server))}])",
+        f"  let g:thinklsp_command = get(g:, 'thinklsp_command', [{', '.join(map(quote, machine.server))}])",
         f"  execute 'source' fnameescape({script})",
         "else",
         "  echomsg 'thinklsp has moved: run `thinklsp setup vim` again'",
@@ -105,7 +131,7 @@ def _build_vim(machine: Machine, _: str) -> SetupSteps:
     )
     page = machine.files / "vim" / "README.md"
     note = f"Vim needs an LSP client: ALE, vim-lsp or yegappan/lsp. For coc.nvim, see {page}."
-    return SetupSteps(steps.edits, notes=(note,))
+    return SetupSteps(((_find_vim_place(machine), lines),), notes=(note,))
 
 
 def _list_emacs_files(machine: Machine) -> tuple[tuple[Path, bool], ...]:
@@ -120,126 +146,342 @@ def _list_emacs_files(machine: Machine) -> tuple[tuple[Path, bool], ...]:
     return (*files, (modern / "init.el", True))
 
 
-def _find_emacs_place(machine: Machine, path: Path) -> ConfigPlace:
-    return ConfigPlace(path, machine.config if path.is_relative_to(machine.config) else machine.home, ";;")
+def _find_emacs_places(machine: Machine) -> tuple[BlockPlace, ...]:
+    return tuple(
+        BlockPlace(path, machine.config if path.is_relative_to(machine.config) else machine.home, ";;")
+        for path, _ in _list_emacs_files(machine)
+    )
 
 
 def _build_emacs(machine: Machine, _: str) -> SetupSteps:
-    path = next(path for path, is_used in _list_emacs_files(machine) if is_used)
-    place = _find_emacs_place(machine, path)
-    if _OWN_IN_EMACS.search(read_own_text(place)):
-        return refuse_own_entry(path)
-    return _insert(
-        place,
+    used = next(path for path, is_used in _list_emacs_files(machine) if is_used)
+    place = next(each for each in _find_emacs_places(machine) if each.path == used)
+    if re.search(r"^[^;\n]*\((?:require|use-package) '?thinklsp", place.read_own_text(), re.MULTILINE):
+        return _refuse_own_entry(place.path)
+    lines = (
         f"(add-to-list 'load-path {_quote(str(machine.files / 'emacs'))})",
         f"(setq thinklsp-command '({' '.join(map(_quote, machine.server))}))",
         "(if (require 'thinklsp nil t)",
         "    (with-eval-after-load 'eglot (thinklsp-eglot-add-where-none))",
         '  (message "thinklsp has moved: run `thinklsp setup emacs` again"))',
     )
+    return SetupSteps(((place, lines),))
+
+
+# Helix has no entry for all languages, and an entry replaces the built-in list of servers. So each language gets an
+# entry with the list that this Helix has built in, and thinklsp at its end.
+_HELIX_LANGUAGES = (
+    "bash", "c", "c-sharp", "cpp", "go", "java", "javascript", "jsx", "lua", "markdown", "php", "python", "ruby",
+    "rust", "tsx", "typescript",
+)  # fmt: skip
+_HELIX_FEATURES = '["code-action", "workspace-command", "completion", "hover"]'
+_HELIX_PROGRESS = ("[editor.lsp]", "display-progress-messages = true")
+_HELIX_TIMEOUT_SECONDS = 20
+
+
+def _find_helix_places(machine: Machine) -> tuple[BlockPlace, BlockPlace]:
+    folder = machine.config / "helix"
+    languages, config = (BlockPlace(folder / name, machine.config, "#") for name in ("languages.toml", "config.toml"))
+    return languages, config
+
+
+def _build_helix(machine: Machine, program: str) -> SetupSteps:
+    languages, config = _find_helix_places(machine)
+    own = _parse_toml(languages)
+    if "thinklsp" in own.get("language-server", {}):
+        return _refuse_own_entry(languages.path)
+    taken = {each.get("name") for each in own.get("language", []) if "language-servers" in each}
+    lines = ["[language-server.thinklsp]", f"command = {_quote(machine.server[0])}"]
+    if machine.server[1:]:
+        lines.append(f"args = [{', '.join(map(_quote, machine.server[1:]))}]")
+    for name in (each for each in _HELIX_LANGUAGES if each not in taken):
+        servers = [*map(_quote, _list_helix_servers(machine, program, name))]
+        servers.append(f'{{ name = "thinklsp", only-features = {_HELIX_FEATURES} }}')
+        lines += ("", "[[language]]", f"name = {_quote(name)}", f"language-servers = [{', '.join(servers)}]")
+    _parse_toml(languages, lines)
+    contents: list[tuple[Place, Iterable[str]]] = [(languages, lines)]
+    notes = []
+    if kept := [name for name in _HELIX_LANGUAGES if name in taken]:
+        notes.append(
+            f'{languages.path} has lists of your own for {", ".join(kept)}: add "thinklsp" to `language-servers` there.'
+        )
+    if "display-progress-messages" not in _parse_toml(config).get("editor", {}).get("lsp", {}):
+        try:
+            _parse_toml(config, _HELIX_PROGRESS)
+            contents.append((config, _HELIX_PROGRESS))
+        except ThinkLspError:
+            progress = f"add `{_HELIX_PROGRESS[1]}` to `{_HELIX_PROGRESS[0]}` in {config.path}"
+            notes.append(f"To see the progress, {progress}.")
+    return SetupSteps(tuple(contents), notes=tuple(notes))
+
+
+def _parse_toml(place: BlockPlace, lines: Iterable[str] = ()) -> Any:
+    """Return the user's part of the file as a value, with the lines at its end. Raises ThinkLspError."""
+    try:
+        return tomllib.loads("\n".join([place.read_own_text(), *lines]))
+    except tomllib.TOMLDecodeError as error:
+        raise ThinkLspError(
+            f"{place.path} is not valid TOML with the lines for thinklsp, so nothing was changed: {error}. "
+            "Correct the file, or write inline tables as tables of their own."
+            if lines
+            else f"{place.path} is not valid TOML, so nothing was changed: {error}. Correct the file."
+        ) from None
+
+
+def _list_helix_servers(machine: Machine, program: str, language: str) -> list[str]:
+    """Return the servers that Helix itself has for a language, without the user's configuration."""
+    with tempfile.TemporaryDirectory(prefix="thinklsp-") as empty:
+        environ = {**machine.environ, "XDG_CONFIG_HOME": empty, "XDG_CACHE_HOME": empty}
+        try:
+            done = subprocess.run(
+                [program, "--health", language],
+                cwd=empty, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                timeout=_HELIX_TIMEOUT_SECONDS,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ThinkLspError(f"Cannot run {program}: {error}.") from None
+    output = re.sub(r"\x1b\[[\d;]*m", "", done.stdout.decode("utf-8", "replace"))
+    found = re.search(r"^Configured language servers:.*\n(?P<rows>(?:[ \t].*\n)*)", output, re.MULTILINE)
+    if found is None:
+        raise ThinkLspError(
+            f"`{program} --health {language}` lists no language servers. Helix 23.10 or newer is needed."
+        )
+    return re.findall(r"^\s+\S+ ([^\s:]+)", found["rows"], re.MULTILINE)
+
+
+# Kate runs one server per language, so thinklsp gets the languages for whose own server no program is installed.
+_KATE_SERVERS = {
+    "bash": "bash-language-server", "c": "clangd", "cpp": "clangd", "go": "gopls",
+    "javascript": "typescript-language-server", "lua": "lua-language-server", "markdown": "marksman",
+    "php": "intelephense", "python": "pylsp", "ruby": "solargraph", "rust": "rust-analyzer",
+    "typescript": "typescript-language-server",
+}  # fmt: skip
+
+
+def _find_kate_place(machine: Machine) -> EntryPlace:
+    root = machine.home / "Library" / "Preferences" if machine.platform == "darwin" else machine.config
+    path = root / "kate" / "lspclient" / "settings.json"
+    return EntryPlace(path, root, "servers", ("written by",), "thinklsp setup kate")
+
+
+def _build_kate(machine: Machine, _: str) -> SetupSteps:
+    place = _find_kate_place(machine)
+    own = place.find_own_entries()
+    kept = [name for name, each in _KATE_SERVERS.items() if name in own or machine.find_program([each]) is not None]
+    notes = ["Enable the plug-in LSP Client in Settings → Configure Kate → Plugins."]
+    if kept:
+        notes.append(f"Kate runs one server per language, and these keep theirs: {', '.join(kept)}.")
+    entries = {name: {"command": list(machine.server)} for name in _KATE_SERVERS if name not in kept}
+    return SetupSteps(((place, entries),), notes=tuple(notes))
 
 
 def _find_sublime(machine: Machine) -> Path:
     if machine.platform == "darwin":
         return machine.applications / "Sublime Text"
-    older = machine.config / "sublime-text-3"
-    newer = machine.config / "sublime-text"
+    older, newer = machine.config / "sublime-text-3", machine.config / "sublime-text"
     return older if older.is_dir() and not newer.is_dir() else newer
 
 
-def _find_sublime_places(machine: Machine) -> tuple[ConfigPlace, ConfigPlace]:
+def _find_sublime_places(machine: Machine) -> tuple[BlockPlace, BlockPlace]:
     base = _find_sublime(machine)
     user = base / "Packages" / "User"
-    clients = ConfigPlace(user / "LSP.sublime-settings", base.parent, "//", ("clients",))
-    return clients, ConfigPlace(user / "thinklsp.sublime-commands", base.parent, "//")
+    clients = BlockPlace(user / "LSP.sublime-settings", base.parent, "//", ("clients",))
+    return clients, BlockPlace(user / "thinklsp.sublime-commands", base.parent, "//")
 
 
 def _build_sublime(machine: Machine, _: str) -> SetupSteps:
     base = _find_sublime(machine)
     clients, commands = _find_sublime_places(machine)
-    try:
-        own = parse_jsonc(read_own_text(clients))
-        has_entry = "thinklsp" in own["clients"]
-    except (ValueError, TypeError, KeyError):
-        has_entry = False
-    if has_entry:
-        return refuse_own_entry(clients.path)
+    if "thinklsp" in _read_member(clients, "clients"):
+        return _refuse_own_entry(clients.path)
     entry = {
         "enabled": True, "command": list(machine.server), "selector": "source | text.html.markdown",
     }  # fmt: skip
     rows = [
         {"caption": f"thinklsp: {name}", "command": "lsp_execute",
          "args": {"session_name": "thinklsp", "command_name": f"thinklsp.{name}"}}
-        for name in _COMMANDS
+        for name in ("chat", "send", "cancel", "apply", "undo")
     ]  # fmt: skip
     lines = ["[", *(f"  {_quote(row)}{',' if row is not rows[-1] else ''}" for row in rows), "]"]
     packages = (base / "Installed Packages" / "LSP.sublime-package", base / "Packages" / "LSP")
     notes = () if any(each.exists() for each in packages) else ("Install the package LSP with Package Control, too.",)
-    return SetupSteps((insert(clients, [f'"thinklsp": {_quote(entry)}']), insert(commands, lines)), notes=notes)
+    return SetupSteps(((clients, [f'"thinklsp": {_quote(entry)}']), (commands, lines)), notes=notes)
 
 
-def _find_mention(files: Iterable[Path], pattern: re.Pattern[str]) -> Path | None:
-    """Return the first file that has an own entry for thinklsp. Files that cannot be read have none."""
-    for path in files:
-        with suppress(OSError):
-            if pattern.search(path.read_text("utf-8", "replace")):
-                return path
-    return None
+def _read_member(place: BlockPlace, key: str | None = None) -> dict[str, Any]:
+    """Return the object with this key in the user's part of a JSON file, or the whole file.
+
+    What cannot be read is empty; an insertion refuses such a file.
+    """
+    try:
+        value = parse_jsonc(place.read_own_text())
+        value = value if key is None else value[key]
+    except (ValueError, TypeError, KeyError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
-def _insert(place: ConfigPlace, *lines: str) -> SetupSteps:
-    return SetupSteps((insert(place, lines),))
+# The clients of the Agent Client Protocol. Distributions name the program of Zed differently.
+_AGENTS = "agent_servers"
+_ZED_PROGRAMS = ("zed", "zeditor", "zedit", "zed-editor", "/Applications/Zed.app/Contents/MacOS/cli")
+_JETBRAINS_PROGRAMS = (
+    "idea", "pycharm", "webstorm", "goland", "clion", "rider", "rubymine", "phpstorm", "rustrover", "datagrip",
+)  # fmt: skip
 
 
-def _quote(value: object) -> str:
-    """Return JSON. A string of JSON is also one of Lua and of Emacs Lisp."""
-    return json.dumps(value, ensure_ascii=False)
+def _find_zed_place(machine: Machine) -> BlockPlace:
+    # On macOS, Zed does not read XDG_CONFIG_HOME.
+    root = machine.home / ".config" if machine.platform == "darwin" else machine.config
+    return BlockPlace(root / "zed" / "settings.json", root, "//", (_AGENTS,))
 
 
-def _quote_in_vim(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _build_zed(machine: Machine, _: str) -> SetupSteps:
+    place = _find_zed_place(machine)
+    if _has_agent(_read_member(place, _AGENTS)):
+        return _refuse_own_entry(place.path)
+    line = f'"thinklsp": {_quote({"type": "custom", **_build_agent(machine)})}'
+    note = "To use it, open the agent panel of Zed and start a new thread with thinklsp."
+    return SetupSteps(((place, [line]),), notes=(note,))
+
+
+def _find_jetbrains_place(machine: Machine) -> EntryPlace:
+    path = machine.home / ".jetbrains" / "acp.json"
+    return EntryPlace(path, machine.home, _AGENTS, ("env", "SETUP_BY"), "thinklsp setup jetbrains")
+
+
+def _build_jetbrains(machine: Machine, _: str) -> SetupSteps:
+    place = _find_jetbrains_place(machine)
+    if _has_agent(place.find_own_entries()):
+        return _refuse_own_entry(place.path)
+    note = "To use it, choose thinklsp in the AI chat of the IDE. The chat needs the plug-in AI Assistant."
+    return SetupSteps(((place, {"thinklsp": _build_agent(machine)}),), notes=(note,))
+
+
+def _build_agent(machine: Machine) -> dict[str, Any]:
+    program, *args = machine.acp_command
+    return {"command": program, "args": args, "env": {}}
+
+
+def _has_agent(agents: Any) -> bool:
+    """Return True if an agent of the user is called thinklsp or starts a program of that name."""
+    commands = (each.get("command") for each in agents.values() if isinstance(each, dict))
+    return "thinklsp" in agents or any(isinstance(each, str) and Path(each).name == "thinklsp" for each in commands)
+
+
+# VS Code and the editors that are built from it.
+_EXTENSION = "thinklsp.thinklsp"
+_SERVER_PATH = "thinklsp.ui.server.path"
+
+
+@dataclass(frozen=True)
+class _VsCode:
+    """`user_data` is its folder among the applications' settings, and `extensions` its folder in the home folder.
+
+    `is_remote`: the extension runs on a server, for which the settings of the machine count.
+    """
+
+    user_data: str
+    extensions: str
+    is_remote: bool = False
+
+    def find_places(self, machine: Machine) -> tuple[BlockPlace]:
+        root = machine.data if self.is_remote else machine.applications
+        scope = "Machine" if self.is_remote else "User"
+        return (BlockPlace(root / self.user_data / scope / "settings.json", root, "//", ()),)
+
+    def build_steps(self, machine: Machine, program: str) -> SetupSteps:
+        package = machine.files / "vscode" / "thinklsp.vsix"
+        if not package.is_file():
+            raise ThinkLspError(
+                "This installation has no extension for VS Code. To build it, run `npm install --no-package-lock && "
+                "npm run package` in editors/vscode of a clone of the repository, then install it there with "
+                f"`{Path(program).name} --install-extension thinklsp.vsix`."
+            )
+        is_current = self.find_version(machine) == _read_version(package)
+        programs = () if is_current else ((program, "--install-extension", str(package), "--force"),)
+        (settings,) = self.find_places(machine)
+        if machine.server == ("thinklsp",):
+            # The extension finds the program on PATH.
+            return SetupSteps(((settings, None),), programs)
+        own = _read_member(settings)
+        if _SERVER_PATH in own:
+            is_same = own[_SERVER_PATH] == machine.server[0]
+            note = f"{settings.path} sets `{_SERVER_PATH}` already, so it stays: {own[_SERVER_PATH]}"
+            return SetupSteps(programs=programs, notes=() if is_same else (note,))
+        return SetupSteps(((settings, [f'"{_SERVER_PATH}": {_quote(machine.server[0])}']),), programs)
+
+    def build_uninstall(self, machine: Machine, program: str) -> Programs:
+        return ((program, "--uninstall-extension", _EXTENSION),) if self.find_version(machine) is not None else ()
+
+    def find_version(self, machine: Machine) -> str | None:
+        """Return the version of the installed extension, or None."""
+        folder = machine.data / self.user_data / "extensions" if self.is_remote else machine.home / self.extensions
+        try:
+            rows = json.loads(read_file(folder / "extensions.json") or b"[]")
+            return next((str(row["version"]) for row in rows if row["identifier"]["id"].lower() == _EXTENSION), None)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def _read_version(package: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(package) as archive:
+            return str(json.loads(archive.read("extension/package.json"))["version"])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        raise ThinkLspError(f"{package} is not an extension for VS Code. Build it again.") from None
+
+
+def _list_vscodes() -> Iterator[tuple[str, SetupEditor]]:
+    for name, title, programs, vscode in (
+        ("vscode", "VS Code", ("code",), _VsCode("Code", ".vscode/extensions")),
+        ("vscode-insiders", "VS Code Insiders", ("code-insiders",),
+         _VsCode("Code - Insiders", ".vscode-insiders/extensions")),
+        ("codium", "VSCodium", ("codium", "vscodium"), _VsCode("VSCodium", ".vscode-oss/extensions")),
+        ("code-server", "code-server", ("code-server",), _VsCode("code-server", "", is_remote=True)),
+        ("cursor", "Cursor", ("cursor",), _VsCode("Cursor", ".cursor/extensions")),
+        ("windsurf", "Windsurf", ("windsurf",), _VsCode("Windsurf", ".windsurf/extensions")),
+        ("positron", "Positron", ("positron",), _VsCode("Positron", ".positron/extensions")),
+    ):  # fmt: skip
+        # Where macOS keeps the program if the user has not put it on PATH.
+        application = f"/Applications/{title}.app/Contents/Resources/app/bin/{programs[0]}"
+        yield (
+            name,
+            SetupEditor(
+                title,
+                (*programs, application),
+                vscode.find_places,
+                vscode.build_steps,
+                vscode.build_uninstall,
+            ),
+        )
 
 
 EDITORS: dict[str, SetupEditor] = {
-    **{
-        name: SetupEditor(
-            title,
-            (*programs, IN_APPLICATION.format(title=title, program=programs[0])),
-            variant.build_steps,
-            variant.build_removals,
-            variant.build_uninstall,
-        )
-        for name, (title, programs, variant) in VARIANTS.items()
-    },
-    "neovim": SetupEditor("Neovim", ("nvim",), _build_neovim, lambda machine: (remove(_find_neovim_place(machine)),)),
-    "vim": SetupEditor("Vim", ("vim", "gvim", "mvim"), _build_vim, lambda machine: (remove(_find_vim_place(machine)),)),
-    "emacs": SetupEditor(
-        "Emacs",
-        ("emacs",),
-        _build_emacs,
-        lambda machine: tuple(remove(_find_emacs_place(machine, path)) for path, _ in _list_emacs_files(machine)),
-    ),
-    "helix": SetupEditor("Helix", ("hx", "helix"), helix.build_steps, helix.build_removals),
-    "kate": SetupEditor("Kate", ("kate",), kate.build_steps, kate.build_removals),
+    **dict(_list_vscodes()),
+    "neovim": SetupEditor("Neovim", ("nvim",), lambda machine: (_find_neovim_place(machine),), _build_neovim),
+    "vim": SetupEditor("Vim", ("vim", "gvim", "mvim"), lambda machine: (_find_vim_place(machine),), _build_vim),
+    "emacs": SetupEditor("Emacs", ("emacs",), _find_emacs_places, _build_emacs),
+    "helix": SetupEditor("Helix", ("hx", "helix"), _find_helix_places, _build_helix),
+    "kate": SetupEditor("Kate", ("kate",), lambda machine: (_find_kate_place(machine),), _build_kate),
     "sublime": SetupEditor(
         "Sublime Text",
         ("subl", "sublime_text"),
+        _find_sublime_places,
         _build_sublime,
-        lambda machine: tuple(map(remove, _find_sublime_places(machine))),
         find_folders=lambda machine: (_find_sublime(machine),),
     ),
     "zed": SetupEditor(
         "Zed",
-        zed.PROGRAMS,
-        zed.build_steps,
-        zed.build_removals,
-        find_folders=lambda machine: (zed.find_folder(machine),),
+        _ZED_PROGRAMS,
+        lambda machine: (_find_zed_place(machine),),
+        _build_zed,
+        find_folders=lambda machine: (_find_zed_place(machine).path.parent,),
     ),
     "jetbrains": SetupEditor(
         "JetBrains IDE",
-        jetbrains.PROGRAMS,
-        jetbrains.build_steps,
-        jetbrains.build_removals,
-        find_folders=jetbrains.find_folders,
+        _JETBRAINS_PROGRAMS,
+        lambda machine: (_find_jetbrains_place(machine),),
+        _build_jetbrains,
+        find_folders=lambda machine: (machine.applications / "JetBrains", machine.home / ".jetbrains"),
     ),
 }

@@ -1,25 +1,262 @@
-"""Changes of the user's files: planned from what is on disk, then written, all of them or none."""
+"""The user's machine as `thinklsp setup` sees it: its folders and programs, and the places in editors' files.
+
+A block of lines between two marks is inserted into a file of the user and taken out again, byte for byte. A file
+without comments, such as JSON, gets marked entries instead. A file that is empty after a removal is deleted.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import stat
-import tempfile
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import thinklsp
 from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.json_codec import find_object
+from thinklsp.settings.private_paths import replace_file
 
+_NAME = "thinklsp"
+_BEGIN, _END = ">>> thinklsp setup", "<<< thinklsp setup <<<"
+_SKELETON = b"{\n}\n"
 _NEW_FILE_MODE = 0o600
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`server` starts the server of this installation. `files` is the folder that has one folder for each editor."""
+
+    environ: Mapping[str, str]
+    platform: str
+    server: tuple[str, ...]
+    files: Path
+
+    @property
+    def home(self) -> Path:
+        return Path(self.environ.get("HOME") or os.path.expanduser("~"))
+
+    @property
+    def config(self) -> Path:
+        return self._find_folder("XDG_CONFIG_HOME", ".config")
+
+    @property
+    def data(self) -> Path:
+        return self._find_folder("XDG_DATA_HOME", ".local/share")
+
+    @property
+    def applications(self) -> Path:
+        """The folder in which programs with windows keep their settings."""
+        return self.home / "Library" / "Application Support" if self.platform == "darwin" else self.config
+
+    @property
+    def acp_command(self) -> tuple[str, ...]:
+        """The command of the ACP agent. Its program is an absolute path, because clients may start it without PATH."""
+        program = self.find_program(self.server[:1]) or self.server[0]
+        return (os.path.abspath(program), *self.server[1:], "acp")
+
+    def find_program(self, names: Sequence[str]) -> str | None:
+        """Return the path of the first program that is on PATH, or that is named by an absolute path."""
+        found = (shutil.which(name, path=self.environ.get("PATH")) for name in names)
+        return next((path for path in found if path is not None), None)
+
+    def _find_folder(self, variable: str, default: str) -> Path:
+        value = self.environ.get(variable, "")
+        # The specification says that relative paths are ignored.
+        return Path(value) if os.path.isabs(value) else self.home / default
+
+
+def find_editor_files() -> Path:
+    """Return the folder with the editors' files: in the package, or beside it in a clone of the repository.
+
+    Raises ThinkLspError.
+    """
+    package = Path(thinklsp.__file__).resolve().parent
+    for folder in (package / "editors", package.parent / "editors"):
+        if (folder / "neovim" / "plugin").is_dir():
+            return folder
+    raise ThinkLspError(f"This installation has no files for editors in {package}. Install thinklsp again.")
+
+
+def find_server(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command of this installation's server: its bare name if a new shell finds this installation by it."""
+    # The command that is running, or the one beside the running Python.
+    running = os.path.abspath(sys.argv[0])
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), _NAME)
+    candidates = [path for path in (running, beside) if os.path.basename(path) == _NAME]
+    script = next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+    if script is None:
+        return (sys.executable, "-m", _NAME)
+    # An activated environment is on PATH in this shell only.
+    active = os.path.join(environ.get("VIRTUAL_ENV") or os.devnull, "bin")
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder not in ("", active)]
+    found = shutil.which(_NAME, path=os.pathsep.join(folders))
+    return (_NAME,) if found is not None and os.path.realpath(found) == os.path.realpath(script) else (script,)
+
+
+@dataclass(frozen=True)
+class BlockPlace:
+    """A file that can hold a block. `comment` begins a comment line. A removal never deletes the folder `root`.
+
+    `keys` is None for a file of lines, in which the block goes to the end. For JSON with comments, it is the path of
+    keys to the object of the block, which goes behind the opening brace.
+    """
+
+    path: Path
+    root: Path
+    comment: str
+    keys: tuple[str, ...] | None = None
+
+    def insert(self, data: bytes | None, lines: Sequence[str]) -> bytes:
+        """Return the file's content with the block; `data` is None if there is no file. A block in `data` is replaced.
+
+        In JSON, the lines are the members of an object, without a comma at the end. Raises ThinkLspError if the content
+        is not UTF-8, or not JSON with an object at the place.
+        """
+        text = data or b""
+        decode_text(text, self.path)
+        if self.keys is not None:
+            return self._insert_members(self.remove(data) or _SKELETON, self.keys, lines)
+        if (span := self._find(text)) is not None:
+            return text[: span[0]] + self._mark(lines) + text[span[1] :]
+        if not text or text.endswith(b"\n"):
+            return text + self._mark(lines) + b"\n"
+        # Without a line break at its end, the file gets none behind the block either.
+        return text + b"\n" + self._mark(lines)
+
+    def remove(self, data: bytes | None) -> bytes | None:
+        """Return the file's content without the block, or None if nothing else is left. Raises ThinkLspError."""
+        span = None if data is None else self._find(data)
+        if data is None or span is None:
+            return data
+        start, end = span
+        is_member, is_last = self.keys is not None, end == len(data)
+        end += data.startswith(b"\n", end)
+        start -= (is_member or is_last) and data[:start].endswith(b"\n")
+        rest = data[:start] + data[end:]
+        return None if rest in (b"", _SKELETON if is_member else b"") else rest
+
+    def read_own_text(self) -> str:
+        """Return what the user has in the file, without our block. Bytes that are not UTF-8 are replaced."""
+        return (self.remove(read_file(self.path)) or b"").decode("utf-8", "replace")
+
+    def _mark(self, lines: Iterable[str], indent: str = "") -> bytes:
+        marked = [f"{self.comment} {_BEGIN} >>>", *lines, f"{self.comment} {_END}"]
+        return "\n".join(indent + line for line in marked).encode()
+
+    def _find(self, data: bytes) -> tuple[int, int] | None:
+        """Return the span of the block. Raises ThinkLspError if its end mark is missing."""
+        comment = re.escape(self.comment)
+        begin = re.search(rf"^[ \t]*{comment} {_BEGIN}.* >>>".encode(), data, re.MULTILINE)
+        if begin is None:
+            return None
+        end = re.compile(rf"^[ \t]*{comment} {_END}".encode(), re.MULTILINE).search(data, begin.end())
+        if end is None:
+            line = begin[0].decode().strip()
+            raise ThinkLspError(
+                f"The block of thinklsp in {self.path} has no end. Delete the block by hand from the line `{line}`."
+            )
+        return begin.start(), end.end()
+
+    def _insert_members(self, data: bytes, keys: tuple[str, ...], lines: Sequence[str]) -> bytes:
+        """Add the block behind the opening brace of its object. Objects that are missing become part of the block."""
+        text = decode_text(data if data.strip() else _SKELETON, self.path)
+        found = find_object(text, keys)
+        if found is None:
+            raise _explain_wrong_json(self.path)
+        missing = keys[found.depth :]
+        block = [f'{"    " * level}"{key}": {{' for level, key in enumerate(missing)]
+        block += ["    " * len(missing) + line for line in lines]
+        block += ["    " * level + "}" for level in reversed(range(len(missing)))]
+        if not found.is_empty:
+            block[-1] += ","
+        marked = self._mark(block, "    " * (found.depth + 1))
+        return text[: found.start].encode() + b"\n" + marked + b"\n" + text[found.start :].encode()
+
+
+@dataclass(frozen=True)
+class EntryPlace:
+    """A JSON file without comments, in which `key` names an object that can hold entries of ours.
+
+    `mark` is the path in an entry to the value that says that the entry is ours, and `writer` is this value. The file
+    is written with an indentation of two spaces.
+    """
+
+    path: Path
+    root: Path
+    key: str
+    mark: tuple[str, ...]
+    writer: str
+
+    def insert(self, data: bytes | None, entries: Mapping[str, dict[str, Any]]) -> bytes | None:
+        """Return the file's content with the entries; `data` is None if there is no file. Entries of ours are replaced.
+
+        Raises ThinkLspError if the content is not JSON with an object at the place.
+        """
+        value, own = self._parse(data)
+        for entry in entries.values():
+            *groups, last = self.mark
+            place = entry
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[last] = self.writer
+        return self._format(data, value, {**own, **entries})
+
+    def remove(self, data: bytes | None) -> bytes | None:
+        """Return the file's content without entries of ours, or None if nothing else is left. Raises ThinkLspError."""
+        return None if data is None else self._format(data, *self._parse(data))
+
+    def find_own_entries(self) -> Mapping[str, Any]:
+        """Return the entries that are the user's own. Raises ThinkLspError."""
+        return self._parse(read_file(self.path))[1]
+
+    def _parse(self, data: bytes | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the value in the file, and the entries that are the user's own."""
+        text = decode_text(data or b"", self.path)
+        try:
+            value = json.loads(text) if text.strip() else {}
+            return value, {name: entry for name, entry in value.get(self.key, {}).items() if not self._is_ours(entry)}
+        except (ValueError, AttributeError):
+            raise _explain_wrong_json(self.path) from None
+
+    def _is_ours(self, entry: Any) -> bool:
+        for name in self.mark:
+            entry = entry.get(name) if isinstance(entry, dict) else None
+        return isinstance(entry, str) and entry.startswith(self.writer)
+
+    def _format(self, data: bytes | None, value: dict[str, Any], entries: Mapping[str, Any]) -> bytes | None:
+        if value.get(self.key, {}) == entries:
+            return data
+        rest = {name: each for name, each in value.items() if name != self.key}
+        wanted = {**value, self.key: entries} if entries else rest
+        return f"{json.dumps(wanted, indent=2, ensure_ascii=False)}\n".encode() if wanted else None
+
+
+def _explain_wrong_json(path: Path) -> ThinkLspError:
+    return ThinkLspError(f"{path} is not valid JSON with an object, so nothing was changed. Check the file.")
+
+
+def decode_text(data: bytes, path: Path) -> str:
+    """Raises ThinkLspError if the data is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ThinkLspError(
+            f"{path} is not encoded in UTF-8, so nothing was changed. Convert the file, then try again."
+        ) from None
 
 
 @dataclass(frozen=True)
 class FileChange:
     """A change of one file. None as `before` or `after` means that there is no file.
 
-    `path` is the name that the editor uses, and `target` the file behind links. `keeps` is the folder that stays if a
+    `path` is the name that the editor uses, and `target` the file behind links. `root` is the folder that stays if a
     removal leaves it empty.
     """
 
@@ -27,120 +264,76 @@ class FileChange:
     target: Path
     before: bytes | None
     after: bytes | None
-    keeps: Path
-
-    @property
-    def is_linked(self) -> bool:
-        return self.path != self.target
+    root: Path
 
 
-def plan_change(path: Path, keeps: Path, edit: Callable[[bytes | None], bytes | None]) -> FileChange | None:
-    """Return the change that `edit` makes to the file, or None if the content stays the same.
+def plan_change(path: Path, root: Path, edit: Callable[[bytes | None], bytes | None]) -> tuple[FileChange, ...]:
+    """Return the change that `edit` makes to the file, or nothing if the content stays the same.
 
     Raises ThinkLspError if the file cannot be read.
     """
-    target = Path(os.path.realpath(path))
-    before = _read(path, target)
+    before = read_file(path)
     after = edit(before)
     if before == after:
-        return None
-    # The link stays, because the user made it.
-    after = b"" if after is None and path.is_symlink() else after
-    # If only a folder above the file is a link, the file is not a link.
-    return FileChange(path, target if path.is_symlink() else path, before, after, keeps)
-
-
-def check_writable(changes: Sequence[FileChange]) -> None:
-    """Raises ThinkLspError if a file could not be written."""
-    for change in changes:
-        _check_writable(change.path, change.target)
+        return ()
+    # A link stays, because the user made it. If only a folder above the file is a link, the file is not a link.
+    is_link = path.is_symlink()
+    target = Path(os.path.realpath(path)) if is_link else path
+    return (FileChange(path, target, before, b"" if after is None and is_link else after, root),)
 
 
 def read_file(path: Path) -> bytes | None:
     """Return the content of a file, or None if there is no file. Raises ThinkLspError."""
-    return _read(path, Path(os.path.realpath(path)))
-
-
-def apply_changes(changes: Sequence[FileChange]) -> None:
-    """Write all changes. If one fails, take back the ones before. Raises ThinkLspError."""
-    done: list[FileChange] = []
     try:
-        for change in changes:
-            _check_unchanged(change)
-            _write(change.target, change.after, change.keeps)
-            done.append(change)
-    except (OSError, ThinkLspError) as error:
-        for change in reversed(done):
-            with suppress(OSError):
-                _write(change.target, change.before, change.keeps)
-        if isinstance(error, ThinkLspError):
-            raise
-        raise ThinkLspError(
-            f"Cannot write {error.filename or change.path}: {error.strerror}. Nothing was changed."
-        ) from None
-
-
-def _check_unchanged(change: FileChange) -> None:
-    if _read(change.path, change.target) != change.before:
-        raise ThinkLspError(f"{change.path} has changed in the meantime, so nothing was changed. Try again.")
-
-
-def _read(path: Path, target: Path) -> bytes | None:
-    try:
-        if not stat.S_ISREG(os.stat(target).st_mode):
-            kind = "a folder" if target.is_dir() else "not a regular file"
-            raise ThinkLspError(f"{path} is {kind}, so nothing was changed. Move it away, then try again.")
-        return target.read_bytes()
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ThinkLspError(f"{path} is not a regular file, so nothing was changed. Move it away, then try again.")
+        return path.read_bytes()
     except FileNotFoundError:
         if path.is_symlink():
-            raise ThinkLspError(f"{path} is a link to {target}, which does not exist. Delete the link.") from None
+            raise ThinkLspError(
+                f"{path} is a link to {os.readlink(path)}, which does not exist. Delete the link."
+            ) from None
         return None
     except OSError as error:
         raise ThinkLspError(f"Cannot read {path}: {error.strerror}. Nothing was changed.") from None
 
 
-def _check_writable(path: Path, target: Path) -> None:
-    """Refuse a file that its owner has made read-only, although a rename could replace it."""
-    existing = target
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    # The superuser may write anything, so the mode is checked, too.
-    is_locked = existing == target and not os.stat(target).st_mode & 0o222
-    if is_locked or not os.access(existing, os.W_OK):
-        raise ThinkLspError(
-            f"{path if existing == target else existing} is read-only, so nothing was changed. Make it writable, or "
-            f"copy the lines that `--print` shows to your configuration."
-        )
-    if existing != target and not existing.is_dir():
-        raise ThinkLspError(f"{existing} is not a folder, so nothing was changed. Move it away, then try again.")
+def check_writable(changes: Sequence[FileChange]) -> None:
+    """Raises ThinkLspError if a file is read-only or could not be created."""
+    for change in changes:
+        existing = change.target
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+        # The superuser may write anything, so the mode is checked, too. A rename could replace a read-only file.
+        is_locked = existing == change.target and not os.stat(existing).st_mode & 0o222
+        if is_locked or not os.access(existing, os.W_OK):
+            raise ThinkLspError(
+                f"{change.path if existing == change.target else existing} is read-only, so nothing was changed. Make "
+                "it writable, or copy the lines that `--print` shows to your configuration."
+            )
 
 
-def _write(target: Path, data: bytes | None, keeps: Path) -> None:
-    if data is None:
-        with suppress(FileNotFoundError):
-            target.unlink()
-        _remove_empty_folders(target.parent, keeps)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode) if target.exists() else _NEW_FILE_MODE)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, target)
-    finally:
-        # After the replacement, the name is gone.
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _remove_empty_folders(folder: Path, keeps: Path) -> None:
-    """Remove the folder and those above it, as far as they are empty and below `keeps`."""
-    while folder != keeps and folder.is_relative_to(keeps):
+def apply_changes(changes: Sequence[FileChange]) -> None:
+    """Write the changes. Raises ThinkLspError, also if a file has changed since the change was planned."""
+    for change in changes:
+        if read_file(change.path) != change.before:
+            raise ThinkLspError(f"{change.path} has changed in the meantime, so it was not changed. Try again.")
         try:
+            _write(change)
+        except OSError as error:
+            raise ThinkLspError(f"Cannot write {error.filename or change.path}: {error.strerror}.") from None
+
+
+def _write(change: FileChange) -> None:
+    target, data = change.target, change.after
+    if data is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(str(target), data, stat.S_IMODE(os.stat(target).st_mode) if target.exists() else _NEW_FILE_MODE)
+        return
+    target.unlink(missing_ok=True)
+    # Remove the folders that are empty now.
+    folder = target.parent
+    with suppress(OSError):
+        while folder != change.root and folder.is_relative_to(change.root):
             folder.rmdir()
-        except OSError:
-            return
-        folder = folder.parent
+            folder = folder.parent

@@ -38,8 +38,9 @@ from thinklsp.lsp.editor.arguments import (
 )
 from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.lsp.edits.edit_applier import FindScope, find_no_scope
 from thinklsp.lsp.server import ThinkLspServer
-from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, FindScope, find_no_scope
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery
 from thinklsp.settings.user_file import ActionSection
 from thinklsp.workspace.view import WorkspaceView
 

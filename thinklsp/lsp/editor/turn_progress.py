@@ -113,9 +113,12 @@ class TurnProgress:
         """Report that the prompt waits for the running turn of its session."""
         self._set_phase("queued")
 
-    def show_applying(self) -> None:
-        """Report that the editor is applying the edit without asking the user."""
-        self._set_phase("applying")
+    def show_sent(self, *, is_reviewed: bool) -> None:
+        """Report that the editor is applying the edit, or that it asks the user to review the edit."""
+        if is_reviewed:
+            self.show_waiting()
+        else:
+            self._set_phase("applying")
 
     def show_waiting(self) -> None:
         """Report that the turn is waiting for the user to answer a prompt or review an edit."""

@@ -1,51 +1,51 @@
 """The edit applier. It merges a turn's edit set, sends it, and resends it once if a document changed at the same time.
 
-Hunks that are neither in the editor nor on disk afterwards become a pending edit.
+The edit ledger records each edit before it is sent and again after the editor's answer. Each edit is sent in its own
+task. An answer that arrives after a cancellation is therefore still recorded. Hunks that are neither in the editor nor
+on disk afterwards become a pending edit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from lsprotocol.types import WorkspaceEdit
 
 from thinklsp.core.choices import Review
-from thinklsp.core.edits import FileEdit, split_comparable_lines
+from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError, TurnRefused
-from thinklsp.core.lines import find_changed_blocks
-from thinklsp.core.markdown import wrap_in_fence
-from thinklsp.core.text_safety import escape_invisible
-from thinklsp.engine.merge_plan import FileState, MergePlan, Scope, build_sent_edit, plan_merge, plan_undo
-from thinklsp.engine.results import INSERT_TEXT, EditOutcome, EditStatus, FileStatus, count_unsent_hunks
+from thinklsp.engine.merge_plan import MergedFile, MergePlan, Scope, build_sent_edit, plan_merge, plan_undo
+from thinklsp.engine.results import INSERT_TEXT, EditOutcome, FileStatus, count_unsent_hunks
+from thinklsp.lsp.editor.client import ApplyReply
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.edits.edit_comparison import DeclinedHunks
+from thinklsp.lsp.editor.turn_progress import TurnProgress
+from thinklsp.lsp.edits.edit_comparison import EditComparison, EditVerifier
 from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_review import NOT_CONFIRMED, EditReview, UndoneHunks
-from thinklsp.lsp.edits.in_flight_edit import (
-    EditAnswer,
-    EditVerifier,
-    EditWatcher,
-    InFlightEdit,
-    UnconfirmedEdits,
+from thinklsp.lsp.edits.edit_outcomes import (
+    build_outcome,
     build_statuses,
     build_unsaved_notices,
+    format_new_text,
     format_waiting,
+    reject_all,
 )
-from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits, PendingState
+from thinklsp.lsp.edits.edit_review import EditReview, UndoneHunks
+from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
 from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
+from thinklsp.sessions.ledger import EditIntent, WriteOutcome
 from thinklsp.workspace.view import WorkspaceView
 
-_MAX_PLANS = 5
-
-_NO_EDITS = "this editor does not accept edits from a server"
+# The maximum number of merge plans for an edit whose documents keep changing.
+_MAX_PLANS = 6
 _ALL_OPERATIONS = frozenset(("create", "rename", "delete"))
-_USE_ACTION = "use the code action `thinklsp: apply`"
 
+_NOT_CONFIRMED = "not confirmed; the code action `thinklsp: apply` offers it again"
+_NO_EDITS = "this editor does not accept edits from a server"
+_USE_ACTION = "use the code action `thinklsp: apply`"
 _NOTHING_TO_UNDO = "Nothing to undo: no turn has changed a file here, or every change has already been undone."
 _NOTHING_TO_UNDO_IN_TURN = "Nothing to undo: this turn has not changed a file here, or it has already been undone."
 _NOTHING_LEFT = "Nothing was left to undo: the files no longer contain the edits of “{title}”."
@@ -53,14 +53,57 @@ _NOTHING_TO_UNDO_IN_SESSION = (
     "Nothing to undo in this session: none of its turns has changed a file here, or every change has already been "
     "undone. `thinklsp.undo` undoes the newest turn in all sessions."
 )
+_UNDO_IN_DOUBT = (
+    "The editor did not confirm the undo before it was cancelled, so some files may be unchanged. Check the files, "
+    "or run undo again."
+)
+_UNCONFIRMED_OPEN = (
+    "the editor did not confirm this change, and the document does not show it; apply the edit again to send it once "
+    "more"
+)
+_UNCONFIRMED_CLOSED = (
+    "the editor did not confirm this change, and the file on disk does not show it; open the file to check for unsaved "
+    "changes, or apply the edit again to send it once more"
+)
+_WAITING_FOR_OTHERS = "waiting until the state of the other files is known"
+
+FindScope = Callable[[], Scope | None]
+"""A function that returns the range that the user asked to change. The range moves while the user types."""
 
 
-class _PlannedEdit(NamedTuple):
-    """An edit with the present URIs of its files, its merge plan, and the state of the files by URI."""
+def find_no_scope() -> None:
+    """Return None, so that every change is in scope. Use this function for requests without a range."""
+
+
+@dataclass(slots=True)
+class InFlightEdit:
+    """An edit that is being sent to the editor. `reply` is the editor's answer, and `outcome` what the files show.
+
+    `is_cancelled` is True if the caller no longer waits. `is_doubted` is True if the user was then told that the edit
+    may have been applied.
+    """
 
     pending: PendingEdit
     plan: MergePlan
-    current: Mapping[str, FileState]
+    edit: WorkspaceEdit
+    state: Literal["drafted", "sent", "answered"] = "drafted"
+    is_cancelled: bool = False
+    is_doubted: bool = False
+    intent: EditIntent | None = None
+    reply: ApplyReply | None = None
+    outcome: EditOutcome | None = None
+    comparisons: Mapping[str, EditComparison] = field(default_factory=dict)
+    request_ids: list[int] = field(default_factory=list)
+
+    @property
+    def is_reviewed(self) -> bool:
+        """True if the editor asks the user to confirm a change in this edit."""
+        return any(note.needs_confirmation for note in (self.edit.change_annotations or {}).values())
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """True if the editor may still apply the edit, although the caller no longer waits."""
+        return self.state == "sent" and self.is_cancelled
 
 
 class EditApplier:
@@ -77,41 +120,48 @@ class EditApplier:
         self._verifier = EditVerifier(state, snapshots)
         self._apply_lock = asyncio.Lock()
         self.pending_edits = PendingEdits(state)
-        self._unconfirmed = UnconfirmedEdits(state, ledger, self._verifier, self.pending_edits)
         self._edit_review = EditReview(state, snapshots, self.pending_edits)
         self.undone_hunks = UndoneHunks(ledger, self.pending_edits)
+        # The newest edit of each turn, until its caller has the outcome.
+        self._edits: dict[str, InFlightEdit] = {}
 
-    def hold(self, pending: PendingEdit, reason: str, *, status: EditStatus = "held") -> EditOutcome:
-        """Store the edits of a turn that did not end normally, so that the `apply` code action can offer them."""
-        self.pending_edits.keep(replace(pending, state="unknown" if status == "unknown" else "held"))
-        held = (FileStatus(file.uri, status, reason, count_unsent_hunks(file)) for file in pending.files)
+    def hold(self, pending: PendingEdit, reason: str) -> EditOutcome:
+        """Keep the edit of a turn that did not end normally, so that the `apply` code action can offer the edit.
+
+        If the edit was sent before the turn ended, return what is known about it.
+        """
+        edit = self._edits.get(pending.turn_id)
+        if edit is not None and edit.is_unconfirmed:
+            self.pending_edits.keep(replace(pending, state="unknown"))
+            reason = "the turn ended while the editor was applying the edit"
+            files = (FileStatus(file.uri, "unknown", reason, count_unsent_hunks(file)) for file in pending.files)
+            return EditOutcome(tuple(files), pending.turn_id)
+        self._edits.pop(pending.turn_id, None)
+        if edit is not None and edit.outcome is not None:
+            return edit.outcome
+        self.pending_edits.keep(replace(pending, state="held"))
+        files = (FileStatus(file.uri, "held", reason, count_unsent_hunks(file)) for file in pending.files)
         new_text = format_new_text([file for file in pending.files if self._needs_user(file)])
-        return EditOutcome(tuple(held), pending.turn_id, new_text=new_text)
+        return EditOutcome(tuple(files), pending.turn_id, new_text=new_text)
 
     async def send(
-        self,
-        pending: PendingEdit,
-        *,
-        review: Review,
-        find_scope: Callable[[], Scope | None] = lambda: None,
-        watcher: EditWatcher | None = None,
+        self, pending: PendingEdit, *, review: Review, progress: TurnProgress, find_scope: FindScope = find_no_scope
     ) -> EditOutcome:
         """Send a single workspace edit for all mergeable files. The other files become a pending edit.
 
         If the user must confirm the edit but does not, the entire edit becomes a pending edit.
         """
         async with self._apply_lock:
-            planned = await self._plan_when_idle(pending)
-            if not self._edit_review.should_ask(planned.plan, review, find_scope()):
-                return await self._send_edit(planned, review, find_scope, watcher)
-        if watcher is not None:
-            watcher.watch_question()
-        kept = await self._edit_review.ask(planned.pending, planned.plan, review, find_scope())
+            planned, plan = await self._plan_when_idle(pending)
+            if not self._edit_review.should_ask(plan, review, find_scope()):
+                return await self._send_edit(planned, plan, review, find_scope, progress)
+        progress.show_waiting()
+        kept = await self._edit_review.ask(planned, plan, review, find_scope())
         if kept is None:
-            return self.hold(pending, NOT_CONFIRMED)
+            return self.hold(pending, _NOT_CONFIRMED)
         async with self._apply_lock:
             # Plan the merge again, because the text may have changed while the user was reading the question.
-            return await self._send_edit(await self._plan_when_idle(kept), "never", find_scope, watcher)
+            return await self._send_edit(*await self._plan_when_idle(kept), "never", find_scope, progress)
 
     async def apply(self, pending: PendingEdit) -> EditOutcome:
         """Send a pending edit at the user's request, which is the confirmation: the editor asks nothing.
@@ -120,10 +170,42 @@ class EditApplier:
         again.
         """
         async with self._apply_lock:
-            rest, outcome = await self._unconfirmed.prepare_apply(pending)
-            if outcome is not None:
-                return outcome
-            return await self._send_edit(await self._plan_when_idle(rest), "never", should_record=True)
+            edit = self._edits.get(pending.turn_id)
+            if edit is not None and edit.is_unconfirmed:
+                pending, applied = await self._check_unconfirmed(edit, pending)
+                if not pending.files or not edit.is_doubted:
+                    edit.is_doubted = True
+                    rest = self._build_unconfirmed_statuses(edit, pending)
+                    return EditOutcome(applied + rest, pending.turn_id if pending.files else None)
+                del self._edits[pending.turn_id]
+            return await self._send_edit(*await self._plan_when_idle(pending), "never", should_record=True)
+
+    async def _check_unconfirmed(
+        self, edit: InFlightEdit, pending: PendingEdit
+    ) -> tuple[PendingEdit, tuple[FileStatus, ...]]:
+        """Return the remaining part of a pending edit, and a status for each file in which no part is missing."""
+        comparisons = await self._verifier.check_applied(edit.plan.mergeable)
+        visible = {uri: comparison for uri, comparison in comparisons.items() if comparison.applied_part is not None}
+        await self._record_outcome(edit, visible)
+        rests = [visible[file.uri].missing_part if file.uri in visible else file for file in pending.files]
+        pending = replace(pending, files=tuple(file for file in rests if file is not None))
+        if pending.files:
+            self.pending_edits.keep(pending)
+        else:
+            self.pending_edits.drop(pending.turn_id)
+            self._edits.pop(pending.turn_id, None)
+        complete = {uri: comparison for uri, comparison in visible.items() if comparison.missing_part is None}
+        return pending, build_statuses(complete, None, undo=pending.undo is not None)
+
+    def _build_unconfirmed_statuses(self, edit: InFlightEdit, pending: PendingEdit) -> tuple[FileStatus, ...]:
+        sent_uris, statuses = edit.plan.uris, []
+        for file in pending.files:
+            reason = _UNCONFIRMED_OPEN if self._state.documents.get(file.uri) else _UNCONFIRMED_CLOSED
+            status = FileStatus(file.uri, "unknown", reason, count_unsent_hunks(file))
+            if file.uri not in sent_uris:
+                status = replace(status, status="held", reason=_WAITING_FOR_OTHERS)
+            statuses.append(status)
+        return tuple(statuses)
 
     def forget(self, session_id: str) -> None:
         """Remove the pending edits, the undoable turns and the attributions of a deleted session."""
@@ -142,7 +224,7 @@ class EditApplier:
             for document in self._state.documents.list_documents():
                 self.pending_edits.find_offers(document.uri)
             for pending in self.pending_edits.list_applied():
-                await self._send_edit(await self._plan_when_idle(pending), "never", should_record=True)
+                await self._send_edit(*await self._plan_when_idle(pending), "never", should_record=True)
 
     async def undo(self, turn_id: str | None, *, session_id: str | None = None) -> EditOutcome:
         """Undo a turn. By default, undo the newest turn that wrote files, in the given session or in all sessions.
@@ -152,67 +234,77 @@ class EditApplier:
         """
         await self.settle_applied()
         async with self._apply_lock:
-            await self._unconfirmed.check_turn(turn_id, session_id)
+            await self._check_turns(turn_id, session_id)
             turn = await self._ledger.find_turn_to_undo(turn_id, session_id)
             if turn is None and session_id is not None:
                 raise TurnRefused(_NOTHING_TO_UNDO_IN_SESSION)
             if turn is None:
                 raise TurnRefused(_NOTHING_TO_UNDO if turn_id is None else _NOTHING_TO_UNDO_IN_TURN)
-            title = self._ledger.find_title(turn)
+            title, undo_id = self._ledger.find_title(turn), f"undo-{turn.turn_id}"
             undo = plan_undo(turn, title, self._snapshots.create_view().find_key)
-            await self._unconfirmed.refuse_undo(f"undo-{turn.turn_id}")
-            pending = PendingEdit(f"undo-{turn.turn_id}", turn.session_id, f"undo: {title}", undo.files, undo=undo)
+            await self._refuse_doubtful_undo(undo_id)
             if not undo.files:
                 return EditOutcome(undo.rejected)
-            planned = await self._plan_when_idle(pending)
-            outcome = await self._send_edit(planned, "never")
+            pending = PendingEdit(undo_id, turn.session_id, f"undo: {title}", undo.files, undo=undo)
+            pending, plan = await self._plan_when_idle(pending)
+            outcome = await self._send_edit(pending, plan, "never")
             if outcome.applied != "none":
                 self.pending_edits.drop(turn.turn_id)
-            if not planned.plan.mergeable and outcome.applied == "all" and not undo.rejected:
+            if not plan.mergeable and outcome.applied == "all" and not undo.rejected:
                 raise TurnRefused(_NOTHING_LEFT.format(title=title))
             return replace(outcome, files=(*outcome.files, *undo.rejected))
 
+    async def _check_turns(self, turn_id: str | None, session_id: str | None) -> None:
+        """Check the unconfirmed edits of one turn or of all turns, and record the parts that are applied."""
+        for edit in [edit for edit in self._edits.values() if edit.is_unconfirmed and edit.pending.undo is None]:
+            pending = edit.pending
+            if turn_id in (None, pending.turn_id) and session_id in (None, pending.session_id):
+                await self._check_unconfirmed(edit, self.pending_edits.get(pending.turn_id) or pending)
+
+    async def _refuse_doubtful_undo(self, undo_id: str) -> None:
+        """Raise TurnRefused if an undo was cancelled and may still be applied. The next call allows the undo."""
+        edit = self._edits.pop(undo_id, None)
+        if edit is None or edit.is_doubted or not edit.is_unconfirmed:
+            return
+        comparisons = await self._verifier.check_applied(edit.plan.mergeable)
+        if any(comparison.missing_part is not None for comparison in comparisons.values()):
+            edit.is_doubted, self._edits[undo_id] = True, edit
+            raise TurnRefused(_UNDO_IN_DOUBT)
+
     async def _send_edit(
         self,
-        planned: _PlannedEdit,
+        pending: PendingEdit,
+        plan: MergePlan,
         review: Review,
-        find_scope: Callable[[], Scope | None] = lambda: None,
-        watcher: EditWatcher | None = None,
+        find_scope: FindScope = find_no_scope,
+        progress: TurnProgress | None = None,
         *,
         should_record: bool = False,
     ) -> EditOutcome:
         """Send an edit. If `should_record` is True, also record files that a code action has already changed."""
-        races, is_resent = 0, False
-        while True:
-            pending, plan, current = planned
+        is_resent = False
+        for _ in range(_MAX_PLANS):
             await self._record_applied(pending, plan, should_record=should_record)
             if not self._state.client.features.apply_edit:
-                return await self._leave_to_user(pending, plan, current)
+                return await self._leave_to_user(pending, plan)
             if not plan.mergeable:
-                return self._build_outcome(pending, plan.rejected, current)
-            edit = await self._build_edit(plan, pending, review=review, scope=find_scope())
-            in_flight = InFlightEdit(
-                self._state, self._ledger, self._verifier, pending, plan, current, edit, watcher, self._record_answer
-            )
+                return self._build_outcome(pending, plan, plan.rejected)
+            edit = InFlightEdit(pending, plan, await self._build_edit(plan, pending, review, find_scope()))
             try:
-                answered = await self._send_and_wait(in_flight)
+                await self._send_and_wait(edit, progress)
             except SessionError as error:
-                return self._build_outcome(pending, reject_all(plan, str(error)), current)
-            if answered is None and races >= _MAX_PLANS:
-                return self._build_outcome(
-                    pending, reject_all(plan, "the text kept changing; apply the edit again"), current
-                )
-            if answered is None:
-                races += 1
-            elif answered.reply.applied or is_resent or not in_flight.has_changed():
-                return await self._save_opened(in_flight, answered)
-            else:
-                is_resent = True
-            planned = await self._plan_merge(pending)
+                self._edits.pop(pending.turn_id, None)
+                return self._build_outcome(pending, plan, reject_all(plan, str(error)))
+            if edit.reply is not None and (edit.reply.applied or is_resent or not self._has_changed(plan.mergeable)):
+                outcome = await self._save_opened(edit)
+                self._edits.pop(pending.turn_id, None)
+                return outcome
+            is_resent |= edit.reply is not None
+            pending, plan = await self._plan_merge(pending)
+        self._edits.pop(pending.turn_id, None)
+        return self._build_outcome(pending, plan, reject_all(plan, "the text kept changing; apply the edit again"))
 
-    async def _leave_to_user(
-        self, pending: PendingEdit, plan: MergePlan, current: Mapping[str, FileState]
-    ) -> EditOutcome:
+    async def _leave_to_user(self, pending: PendingEdit, plan: MergePlan) -> EditOutcome:
         """Reject an edit for an editor that accepts none from a server. A code action or the user changes each file."""
         by_user = {file.uri for file in pending.files if self._needs_user(file)}
         rejected = (
@@ -221,7 +313,7 @@ class EditApplier:
         )
         conflicts = {status.uri for status in plan.rejected if status.status == "conflict"}
         files = [*map(build_sent_edit, plan.mergeable), *(file for file in pending.files if file.uri in conflicts)]
-        outcome = self._build_outcome(pending, (*rejected, *plan.rejected), current)
+        outcome = self._build_outcome(pending, plan, (*rejected, *plan.rejected))
         new_text = await asyncio.to_thread(format_new_text, [file for file in files if file.uri in by_user])
         return replace(outcome, new_text=new_text)
 
@@ -231,73 +323,125 @@ class EditApplier:
         is_offered = can.code_action_literals and self._state.documents.get(file.uri) and not file.is_file_operation
         return not can.apply_edit and not is_offered
 
-    async def _send_and_wait(self, edit: InFlightEdit) -> EditAnswer | None:
-        """Send the edit in its own task, so that the ledger records the answer even if the caller is cancelled."""
-        task = self._state.spawn(edit.run(), is_awaited=True)
+    async def _send_and_wait(self, edit: InFlightEdit, progress: TurnProgress | None) -> None:
+        """Send an edit in its own task, so that the ledger records the answer even if the caller is cancelled."""
+        task = self._state.spawn(self._run(edit, progress), is_awaited=True)
         try:
-            return await asyncio.shield(task)
+            await asyncio.shield(task)
         finally:
             # If the connection ends before the editor answers, the ledger entry stays open for the next process.
             if not task.done() and not task.cancelling():
+                edit.is_cancelled = True
                 if edit.state == "answered":
-                    edit.stop_waiting.set()
+                    self._state.documents.change_event.set()  # End the wait for changes.
                     await asyncio.shield(task)
-                else:
-                    self._detach_edit(edit)
+                elif edit.state == "sent":
+                    self._state.spawn(self._record_cancel(edit))
 
-    def _detach_edit(self, edit: InFlightEdit) -> None:
-        edit.cancel()
-        if edit.state == "unknown":
-            self._unconfirmed.add(edit)
-        self._state.spawn(edit.record_cancel())
+    async def _run(self, edit: InFlightEdit, progress: TurnProgress | None) -> None:
+        """Send an edit and record the outcome, unless the text has changed or the edit was cancelled.
 
-    def _record_answer(self, edit: InFlightEdit, answered: EditAnswer) -> None:
-        """Record the applied part of an edit, and store the remaining part as a pending edit.
-
-        The answer may arrive long after a cancellation. The method does not await, so it cannot be cancelled.
+        This task is cancelled only if the connection ends. In that case, the ledger entry stays open for the next
+        process. Raise SessionError without sending the edit if the ledger cannot be written.
         """
-        pending, comparisons = edit.pending, answered.comparisons
-        is_late = self._unconfirmed.remove(edit)
-        applied_parts = [
-            comparison.applied_part for comparison in comparisons.values() if comparison.applied_part is not None
-        ]
-        self._ledger.record_written(pending, applied_parts)
-        self.undone_hunks.record_sent(pending, edit.plan.mergeable)
-        reason = answered.reply.reason
-        sent_files = build_statuses(comparisons, reason, undo=pending.undo is not None)
-        rests = {
-            uri: comparison.missing_part
-            for uri, comparison in comparisons.items()
-            if comparison.missing_part is not None
-        }
-        outcome = self._build_outcome(pending, (*sent_files, *edit.plan.rejected), edit.current_files, rests)
-        if pending.undo is None:
-            outcome = replace(outcome, pending_notice=format_waiting(outcome.files, build_names(pending.files), reason))
-        if is_late and applied_parts:
-            names = ", ".join(file.path for file in applied_parts)
-            message = f"The editor applied the edit from “{pending.title}” after it was cancelled: {names}."
-            hint = "" if pending.undo else " Run `thinklsp.undo` to undo it."
-            self._state.client.show_message("info", message + hint)
-        outcome = replace(
-            outcome, notices=build_unsaved_notices(self._verifier.find_unsaved(edit.plan.mergeable, comparisons))
-        )
-        edit.outcome = outcome
-        if answered.reply.applied and not is_late and edit.watcher is not None:
-            edit.watcher.watch_applied(outcome)
+        files, client = edit.plan.mergeable, self._state.client
+        edit.intent = await self._ledger.record_intent(edit.pending, files)
+        if edit.is_cancelled or self._has_changed(files):
+            await self._ledger.settle(edit.intent, dict.fromkeys(edit.plan.uris, "refused"))
+            return
+        edit.state = "sent"
+        self._edits[edit.pending.turn_id] = edit
+        self._verifier.watch(files)
+        if progress is not None:
+            progress.show_sent(is_reviewed=edit.is_reviewed)
+        reply = await client.apply_edit(f"thinklsp: {edit.pending.title}", edit.edit, edit.request_ids.append)
+        is_late, edit.state, edit.reply = edit.is_unconfirmed, "answered", reply
+        if reply.applied:
+            edit.comparisons = await self._verifier.wait_until_applied(files, lambda: edit.is_cancelled)
+        else:
+            # An editor that rejects the edit may already have changed some files.
+            edit.comparisons = await self._verifier.check_applied(files, exact=True)
+        self._set_outcome(edit)
+        await self._record_outcome(edit, edit.comparisons, "refused")
+        if is_late:
+            self._report_late(edit)
 
-    async def _save_opened(self, edit: InFlightEdit, answered: EditAnswer) -> EditOutcome:
+    async def _record_cancel(self, edit: InFlightEdit) -> None:
+        """Cancel the request, so that the editor can remove a preview, and record the cancellation in the ledger."""
+        for number in edit.request_ids:
+            self._state.client.cancel_request(number)
+        if edit.intent is not None:
+            await self._ledger.settle(edit.intent, dict.fromkeys(edit.plan.uris, "unknown"))
+
+    def _set_outcome(self, edit: InFlightEdit) -> None:
+        """Set the outcome of an answered edit, and store the part that is not applied as a pending edit."""
+        pending, comparisons = edit.pending, edit.comparisons
+        reason = None if edit.reply is None else edit.reply.reason
+        self.undone_hunks.record_sent(pending, edit.plan.mergeable)
+        sent_files = build_statuses(comparisons, reason, undo=pending.undo is not None)
+        rests = {uri: part.missing_part for uri, part in comparisons.items() if part.missing_part is not None}
+        outcome = self._build_outcome(pending, edit.plan, (*sent_files, *edit.plan.rejected), rests)
+        if pending.undo is None:
+            outcome = replace(outcome, pending_notice=format_waiting(outcome.files, pending.files, reason))
+        unsaved = self._verifier.find_unsaved(edit.plan.mergeable, comparisons)
+        edit.outcome = replace(outcome, notices=build_unsaved_notices(unsaved))
+
+    def _report_late(self, edit: InFlightEdit) -> None:
+        """Report an edit whose answer arrived after its cancellation, perhaps long after it."""
+        title, parts = edit.pending.title, [part.applied_part for part in edit.comparisons.values()]
+        if self._edits.get(edit.pending.turn_id) is edit:
+            del self._edits[edit.pending.turn_id]
+        if names := ", ".join(part.path for part in parts if part is not None):
+            message = f"The editor applied the edit from “{title}” after it was cancelled: {names}."
+            hint = "" if edit.pending.undo else " Run `thinklsp.undo` to undo it."
+            self._state.client.show_message("info", message + hint)
+
+    async def _record_outcome(
+        self,
+        edit: InFlightEdit,
+        comparisons: Mapping[str, EditComparison],
+        otherwise: WriteOutcome | None = None,
+    ) -> None:
+        """Record the outcome of an edit for each file in the edit ledger.
+
+        `otherwise` is the outcome for unchanged files. If `otherwise` is None, their entries stay open.
+        """
+        if edit.intent is None:
+            raise AssertionError("an edit is recorded before it is sent")
+        applied = {uri: part.applied_part for uri, part in comparisons.items() if part.applied_part is not None}
+        outcomes: dict[str, WriteOutcome] = {} if otherwise is None else dict.fromkeys(comparisons, otherwise)
+        await self._ledger.settle(edit.intent, outcomes | dict.fromkeys(applied, "applied"), applied.values())
+        self._ledger.record_written(edit.pending, list(applied.values()))
+        complete_uris = [uri for uri in applied if comparisons[uri].missing_part is None]
+        if edit.pending.undo is not None and complete_uris:
+            await self._ledger.record_undone(edit.pending.undo, complete_uris)
+
+    def _has_changed(self, files: Sequence[MergedFile]) -> bool:
+        """Return whether a document has changed since the merge plan was made.
+
+        Reopening a document resets its version number, so the texts are also compared.
+        """
+        for item in files:
+            document = self._state.documents.get(item.file.uri)
+            if document is None and item.current.version is not None:
+                return True
+            if document is not None and (document.version, document.text) != (item.current.version, item.current.text):
+                return True
+        return False
+
+    async def _save_opened(self, edit: InFlightEdit) -> EditOutcome:
         """Ask the editor to save the files that it opened only for the edit.
 
         Otherwise, the changes stay unsaved until the user notices them. The user saves files that were already open and
         files in which the user has typed.
         """
-        outcome, ready, comparisons = edit.outcome, edit.plan.mergeable, answered.comparisons
-        if outcome is None:
+        if edit.outcome is None:
             raise AssertionError("an answered edit has an outcome")
+        ready, comparisons = edit.plan.mergeable, edit.comparisons
         unmodified_uris = [file.uri for file in self._verifier.find_unsaved(ready, comparisons) if file.is_whole]
         if not unmodified_uris or not await self._state.client.save(unmodified_uris):
-            return outcome
-        return replace(outcome, notices=build_unsaved_notices(self._verifier.find_unsaved(ready, comparisons)))
+            return edit.outcome
+        return replace(edit.outcome, notices=build_unsaved_notices(self._verifier.find_unsaved(ready, comparisons)))
 
     async def _record_applied(self, pending: PendingEdit, plan: MergePlan, *, should_record: bool) -> None:
         """Record the files that already contain the text of the edit."""
@@ -307,7 +451,7 @@ class EditApplier:
         elif applied and should_record:
             await self._ledger.record_taken(pending, [file for file in pending.files if file.uri in applied])
 
-    async def _plan_when_idle(self, pending: PendingEdit) -> _PlannedEdit:
+    async def _plan_when_idle(self, pending: PendingEdit) -> tuple[PendingEdit, MergePlan]:
         """Wait until the user is not typing in the files, then create the merge plan."""
         pending = self._move(pending, self._snapshots.create_view())
         await self._state.documents.wait_until_idle(file.uri for file in pending.files)
@@ -317,8 +461,8 @@ class EditApplier:
         """Return the edit with the URIs under which the editor has its files now."""
         return pending.move({file.uri: self._snapshots.find_uri(file, view) for file in pending.files})
 
-    async def _plan_merge(self, pending: PendingEdit) -> _PlannedEdit:
-        """Create the merge plan in a thread, because files can be large.
+    async def _plan_merge(self, pending: PendingEdit) -> tuple[PendingEdit, MergePlan]:
+        """Create the merge plan in a thread, because files can be large. Also return the edit with its present URIs.
 
         Before the edit is sent, the text is checked for changes since the plan was made.
         """
@@ -332,10 +476,10 @@ class EditApplier:
         plan = await asyncio.to_thread(
             plan_merge, pending.files, current, operations, conflict_texts=pending.conflict_texts
         )
-        return _PlannedEdit(pending, plan, current)
+        return pending, plan
 
     async def _build_edit(
-        self, plan: MergePlan, pending: PendingEdit, *, review: Review, scope: Scope | None
+        self, plan: MergePlan, pending: PendingEdit, review: Review, scope: Scope | None
     ) -> WorkspaceEdit:
         return await asyncio.to_thread(
             build_workspace_edit,
@@ -351,108 +495,15 @@ class EditApplier:
     def _build_outcome(
         self,
         pending: PendingEdit,
-        file_statuses: Sequence[FileStatus],
-        present: Mapping[str, FileState],
+        plan: MergePlan,
+        statuses: Sequence[FileStatus],
         rests: Mapping[str, FileEdit] | None = None,
     ) -> EditOutcome:
         """Build the outcome, and store the parts that were not applied as a pending edit."""
         can_rerun_undo = self._state.client.features.apply_edit
-        outcome, rest = build_outcome(pending, file_statuses, present, rests or {}, keeps_undo=not can_rerun_undo)
+        outcome, rest = build_outcome(pending, plan, statuses, rests or {}, keeps_undo=not can_rerun_undo)
         if rest is None:
             self.pending_edits.drop(pending.turn_id)
         else:
             self.pending_edits.keep(rest)
         return outcome
-
-
-def build_outcome(
-    pending: PendingEdit,
-    file_statuses: Sequence[FileStatus],
-    present: Mapping[str, FileState],
-    rests: Mapping[str, FileEdit],
-    *,
-    keeps_undo: bool,
-) -> tuple[EditOutcome, PendingEdit | None]:
-    """Return the outcome in the order of the edit set, and the pending edit, or None if every part was applied.
-
-    `present` contains the files as they are now, and `rests` the missing parts of the files that were sent, by URI. An
-    undo becomes a pending edit only if `keeps_undo` is True. Otherwise, the user can run the undo again.
-    """
-    by_uri = {status.uri: status for status in file_statuses}
-    files = tuple(by_uri[file.uri] for file in pending.files)
-    waiting = tuple(rests.get(file.uri, file) for file in pending.files if by_uri[file.uri].status != "applied")
-    if pending.declined:
-        files, waiting = _add_declined(files, waiting, pending.declined)
-    if not waiting or (pending.undo is not None and not keeps_undo):
-        return EditOutcome(files), None
-    texts = {file.uri: present[file.uri].text for file in files if file.status == "conflict"}
-    conflict_texts = {uri: text for uri, text in texts.items() if text is not None}
-    state: PendingState = "incomplete" if any(file.is_pending for file in files) else "held"
-    rest = replace(pending, files=waiting, conflict_texts=conflict_texts, state=state, declined={})
-    return EditOutcome(files, pending.turn_id), rest
-
-
-def _add_declined(
-    statuses: Sequence[FileStatus], waiting: Sequence[FileEdit], declined: Mapping[str, DeclinedHunks]
-) -> tuple[tuple[FileStatus, ...], tuple[FileEdit, ...]]:
-    """Add the hunks that the user declined to the statuses and to the files that wait."""
-    by_uri = {status.uri: status for status in statuses}
-    files = {file.uri: file for file in waiting}
-    for uri, hunks in declined.items():
-        files[uri] = hunks.extend(files[uri]) if uri in files else hunks.rest
-        by_uri[uri] = hunks.build_status(by_uri.get(uri))
-    return tuple(by_uri.values()), tuple(files.values())
-
-
-def build_names(files: Sequence[FileEdit]) -> dict[str, str]:
-    """Return a display name for each file: the file name, or the full path if two files have the same name."""
-    short = {file.uri: file.path.rpartition("/")[2] for file in files}
-    duplicates = {name for name, count in Counter(short.values()).items() if count > 1}
-    return {
-        file.uri: escape_invisible(file.path if short[file.uri] in duplicates else short[file.uri]) for file in files
-    }
-
-
-def reject_all(plan: MergePlan, reason: str) -> tuple[FileStatus, ...]:
-    rejected = (FileStatus(item.file.uri, "refused", reason, count_unsent_hunks(item.file)) for item in plan.mergeable)
-    return (*rejected, *plan.rejected)
-
-
-_INTRODUCTION = (
-    "Your editor does not accept edits from a server, so change the files yourself. The line numbers are those before "
-    "the changes."
-)
-
-
-def format_new_text(files: Sequence[FileEdit]) -> str:
-    """Return the changes of files as Markdown, or an empty string if there are none."""
-    parts = [part for file in files for part in _describe_changes(file)]
-    return "\n\n".join((_INTRODUCTION, *parts)) if parts else ""
-
-
-def _describe_changes(file: FileEdit) -> Iterator[str]:
-    name = f"`{escape_invisible(file.path)}`"
-    if file.after is None:
-        yield f"Delete {name}."
-        return
-    if file.before is None:
-        yield f"Create {name}:\n\n{wrap_in_fence(file.after)}"
-    elif file.before != file.after:
-        yield from _describe_lines(name, file.before, file.after)
-    if file.new_uri is not None:
-        yield f"Rename {name} to `{escape_invisible(file.new_path or file.new_uri)}`."
-
-
-def _describe_lines(name: str, before: str, after: str) -> Iterator[str]:
-    old, new = split_comparable_lines(before), split_comparable_lines(after)
-    blocks = find_changed_blocks(old, new)
-    if not blocks:
-        yield f"Change the line endings of {name}."
-    for i1, i2, j1, j2 in blocks:
-        lines = f"line {i2}" if i2 - i1 < 2 else f"lines {i1 + 1}–{i2}"
-        if j1 == j2:
-            yield f"In {name}, delete {lines}."
-            continue
-        place = f"replace {lines}" if i1 < i2 else f"insert after {lines}" if i1 else "insert before line 1"
-        new_lines = wrap_in_fence("\n".join(new[j1:j2]))
-        yield f"In {name}, {place}:\n\n{new_lines}"

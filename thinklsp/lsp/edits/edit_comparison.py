@@ -8,18 +8,37 @@ last text edit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from thinklsp.core.edits import FileEdit, count_hunks, is_blank, split_comparable_lines
+from thinklsp.core.errors import PathRefused
 from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split_lines
+from thinklsp.engine.merge_plan import MergedFile, build_sent_edit
 from thinklsp.engine.results import FileStatus, HunkCounts
+from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.protocol.positions import count_common_ends
+from thinklsp.workspace.merge import is_equal_ignoring_format
+from thinklsp.workspace.uri import normalize_uri
+from thinklsp.workspace.view import WorkspaceView
 
 # The maximum number of alignments to try in parallel. Repeated lines can cause several alignments.
 _MAX_ALIGNMENTS = 64
 _MAX_LINES = 10
+
+# The maximum time to wait for changes. Editors may report a change after they answer: Neovim waits for 0.15 s. Later
+# changes are detected when the pending edit is next offered.
+_MAX_WAIT_SECONDS = 1.5
+# The maximum time between the first and the last report about an edit.
+_REST_SECONDS = 0.4
+_MAX_TEXTS = 8
+_CHECK_INTERVAL_SECONDS = 0.1
 
 _Block = tuple[int, int, int, int]
 """`(i1, i2, j1, j2)`: lines `[i1, i2)` of the old text became lines `[j1, j2)` of the new text."""
@@ -286,3 +305,136 @@ def parse_hunks(message: object, key: str) -> HunkNumbers:
 def build_reasons(uri: str, reasons: Iterable[str | None]) -> list[dict[str, Any]]:
     """Return the JSON form of the reasons why a file's hunks need a review, in the order of the hunks."""
     return [{"uri": uri, "hunk": number, "reason": reason} for number, reason in enumerate(reasons) if reason]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsavedFile:
+    """A file that the editor opened for an edit and has not saved.
+
+    `is_whole` is True if the user has not typed in the file.
+    """
+
+    uri: str
+    path: str
+    is_whole: bool
+
+
+class EditVerifier:
+    """The verifier for sent edits. Call `watch` before sending an edit. Only one edit is sent at a time.
+
+    The editor's answer is not sufficient, because some editors answer `applied: true` after applying only part of an
+    edit or nothing.
+    """
+
+    def __init__(self, state: ConnectionState, snapshots: Snapshots) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        # The texts of each document since the edit was sent, by normalized URI. Later texts may include the user's
+        # changes.
+        self._texts: dict[str, deque[str]] = {}
+        # The documents that the editor opened for an edit.
+        self._opened_documents: set[str] = set()
+        state.documents.on_change.append(self._on_change)
+        state.documents.on_close.append(lambda uri: self._opened_documents.discard(normalize_uri(uri)))
+
+    def watch(self, files: Sequence[MergedFile]) -> None:
+        self._texts = {normalize_uri(item.file.uri): deque(maxlen=_MAX_TEXTS) for item in files}
+
+    def _on_change(self, uri: str) -> None:
+        texts, document = self._texts.get(normalize_uri(uri)), self._state.documents.get(uri)
+        if texts is not None and document is not None:
+            texts.append(document.text)
+
+    def find_unsaved(
+        self, files: Sequence[MergedFile], comparisons: Mapping[str, EditComparison]
+    ) -> tuple[UnsavedFile, ...]:
+        """Return the files that the editor opened for an edit and has not saved.
+
+        A file with changes from before the edit is left out, because the user has to save these changes.
+        """
+        disk, unsaved = self._snapshots.create_disk_view(), []
+        for item in files:
+            comparison = comparisons[item.file.uri]
+            part = comparison.applied_part
+            document = None if part is None else self._state.documents.get(part.new_uri or part.uri)
+            if part is None or document is None:
+                continue
+            if item.current.version is None:
+                self._opened_documents.add(normalize_uri(document.uri))
+            saved_text = self._snapshots.read_disk(document.uri, disk)
+            had_changes = item.current.version is not None and not is_equal_ignoring_format(
+                saved_text, item.current.text
+            )
+            is_saved = had_changes or is_equal_ignoring_format(saved_text, document.text)
+            if not is_saved and normalize_uri(document.uri) in self._opened_documents:
+                is_whole = comparison.missing_part is None and is_equal_ignoring_format(document.text, item.after)
+                unsaved.append(UnsavedFile(document.uri, part.new_path or part.path, is_whole))
+        return tuple(unsaved)
+
+    async def check_applied(self, files: Sequence[MergedFile], *, exact: bool = False) -> dict[str, EditComparison]:
+        """Compare an edit with the current state of its files and return the comparisons by URI.
+
+        The comparison runs in a thread. If `exact` is True, the result makes no allowance for the user's own changes.
+        """
+        view = self._snapshots.create_view()
+        observed = [self._observe_file(item, view, exact=exact) for item in files]
+        return await asyncio.to_thread(_compare_files, files, observed, exact=exact)
+
+    async def wait_until_applied(
+        self, files: Sequence[MergedFile], should_stop: Callable[[], bool]
+    ) -> dict[str, EditComparison]:
+        """Wait until an edit is applied, `should_stop` returns True or a timeout expires.
+
+        Return the comparisons by URI. To end the wait, set the event that documents have changed.
+        """
+        end = time.monotonic() + _MAX_WAIT_SECONDS
+        comparisons: dict[str, EditComparison] = {}
+        waiting = tuple(files)
+        applied_count = 0
+        while True:
+            self._state.documents.change_event.clear()
+            comparisons |= await self.check_applied(waiting)
+            waiting = tuple(item for item in waiting if comparisons[item.file.uri].missing_part is not None)
+            if (count := _count_applied(comparisons)) > applied_count:
+                applied_count, end = count, min(end, time.monotonic() + _REST_SECONDS)
+            if not waiting or should_stop() or time.monotonic() > end:
+                return comparisons
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_INTERVAL_SECONDS):  # The disk reports no changes.
+                    await self._state.documents.change_event.wait()
+
+    def _observe_file(self, item: MergedFile, view: WorkspaceView, *, exact: bool) -> tuple[ObservedFile, ...]:
+        file, disk = item.file, self._snapshots.create_disk_view()
+        current_text = self._snapshots.read_text(file.uri, view)
+        if file.after is None:
+            return (ObservedFile((current_text or "") if _is_on_disk(disk, file.uri) else None),)
+        if file.new_uri is not None:
+            new_text = self._snapshots.read_text(file.new_uri, view)
+            is_moved = new_text is not None and not _is_on_disk(disk, file.uri)
+            return (ObservedFile(new_text if is_moved else current_text, is_moved),)
+        earlier = () if exact else self._texts.get(normalize_uri(file.uri), ())
+        return (ObservedFile(current_text), *map(ObservedFile, earlier))
+
+
+def _compare_files(
+    files: Sequence[MergedFile], observed: Sequence[Sequence[ObservedFile]], *, exact: bool
+) -> dict[str, EditComparison]:
+    """Compare each file's recent texts with the edit. Return, by URI, the comparison with the most applied hunks."""
+    return {
+        item.file.uri: max(
+            (compare_edit(build_sent_edit(item), text, exact=exact) for text in texts),
+            key=lambda found: found.hunks.applied,
+        )
+        for item, texts in zip(files, observed, strict=True)
+    }
+
+
+def _count_applied(comparisons: Mapping[str, EditComparison]) -> int:
+    return sum(found.hunks.applied + (found.applied_part is not None) for found in comparisons.values())
+
+
+def _is_on_disk(disk: WorkspaceView, uri: str) -> bool:
+    try:
+        return disk.find_kind(disk.locate(uri)) is not None
+    except PathRefused:
+        return False

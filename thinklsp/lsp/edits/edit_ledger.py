@@ -25,8 +25,15 @@ from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_attribution import MAX_TURNS, Attribution, EarlierText, EditAttribution, UndoableTurn
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.lsp.protocol.positions import Span, find_written_spans
-from thinklsp.sessions.earlier_edits import EarlierEdit
-from thinklsp.sessions.ledger import EditIntent, LedgerEdit, PlannedWrite, WriteOutcome, WrittenFile, WrittenTurn
+from thinklsp.sessions.ledger import (
+    EarlierEdit,
+    EditIntent,
+    LedgerEdit,
+    PlannedWrite,
+    WriteOutcome,
+    WrittenFile,
+    WrittenTurn,
+)
 from thinklsp.sessions.store import SessionStore
 from thinklsp.workspace.uri import normalize_uri
 

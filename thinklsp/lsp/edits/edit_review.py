@@ -39,8 +39,6 @@ from thinklsp.lsp.edits.edit_ledger import EditLedger
 from thinklsp.lsp.edits.pending_edits import PendingEdit, PendingEdits
 from thinklsp.lsp.edits.workspace_edits import GeneratedDocuments, build_workspace_edit
 
-NOT_CONFIRMED = "not confirmed; the code action `thinklsp: apply` offers it again"
-
 _FOLDER = ".thinklsp/review"
 _APPLY, _SHOW = "Apply", "Show the diff"
 _MAX_CHANGES = 50

@@ -32,7 +32,7 @@ from thinklsp.jsonrpc.writer import (
 )
 from thinklsp.lsp.server import STOPPING, ThinkLspServer
 from thinklsp.lsp.transport.connection import create_server
-from thinklsp.settings.serve_section import DEFAULT_MAX_CLIENTS, ServeSection
+from thinklsp.settings.user_file import DEFAULT_MAX_CLIENTS, ServeSection
 
 if TYPE_CHECKING:
     from thinklsp.identity.tokens import ClientAccess, TokenVerifier

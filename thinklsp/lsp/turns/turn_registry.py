@@ -18,8 +18,8 @@ from thinklsp.lsp.editor.bridge import EditorBridge
 from thinklsp.lsp.editor.client import Token, WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.edits.edit_applier import EditApplier
-from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, FindScope, RunCancellation, TurnRun, find_no_scope
+from thinklsp.lsp.edits.edit_applier import EditApplier, FindScope, find_no_scope
+from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, TurnRun
 
 _DRAINING = "This server is about to stop, so it starts no new turn. Connect again in a moment and repeat the prompt."
 
@@ -112,9 +112,9 @@ class TurnRegistry:
         """Wait until a turn takes the prompt or the session is free. Return the result of the turn with the prompt."""
         claims = self._engine.claims
         try:
-            if run.cancellation.by_user:
+            if run.is_cancelled:
                 # The user cancelled before the task started, so cancel the task itself.
-                run.cancellation.cancel()
+                run.cancel()
             await asyncio.wait([prompt.taken])
             run.is_waiting = False
             taker_id = prompt.taken.result()
@@ -147,7 +147,7 @@ class TurnRegistry:
             await asyncio.wait([taker.ended])
         except asyncio.CancelledError:
             if not self._state.is_stopped:
-                taker.cancellation.cancel()
+                taker.cancel()
             raise
         result = taker.ended.result()
         if deliver is not None:
@@ -183,8 +183,8 @@ class TurnRegistry:
         release: Callable[[], None],
     ) -> TurnRun:
         # The user may have cancelled the turn while the engine was loading.
-        cancellation = RunCancellation(by_user=progress.work_done.is_cancelled)
-        return TurnRun(session_id, uri, progress, work, release, self._editor, self._applying, cancellation)
+        is_cancelled = progress.work_done.is_cancelled
+        return TurnRun(session_id, uri, progress, work, release, self._editor, self._applying, is_cancelled)
 
     async def launch_run(self, run: TurnRun, *, on_end: Callable[[], None] = _ignore) -> Result:
         """Start a run. Return its TurnResult if the caller gave a work-done token, or else TurnStarted immediately.
@@ -218,14 +218,14 @@ class TurnRegistry:
         run = self.find_in_session(None) if turn_id is None else self._runs.get(turn_id)
         if run is None:
             return []
-        run.cancellation.cancel()
+        run.cancel()
         return [run.id]
 
     def stop_by_token(self, token: Token) -> bool:
         """Cancel the runs that report progress under a token. Return True if there are any."""
         matches = [run for run in self._runs.values() if run.progress.work_done.token == token]
         for run in matches:
-            run.cancellation.cancel()
+            run.cancel()
         return bool(matches)
 
     def find_for_document(self, uri: str) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import TypeVar
 
 from thinklsp.core.choices import BUDGET_ANSWERS, BudgetAnswer
 from thinklsp.core.edits import FileEdit
@@ -28,7 +28,6 @@ from thinklsp.engine.merge_plan import Scope
 from thinklsp.engine.results import (
     ENDINGS,
     EditOutcome,
-    EditStatus,
     Result,
     build_plain_result,
     build_turn_result,
@@ -36,18 +35,35 @@ from thinklsp.engine.results import (
     format_outcome,
 )
 from thinklsp.jsonrpc.rpc_messages import format_error
+from thinklsp.lsp.editor.client import Client
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.edits.edit_applier import EditApplier
+from thinklsp.lsp.edits.edit_applier import EditApplier, FindScope, find_no_scope
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.titles import derive_title
-from thinklsp.tools.editor import Editor
+from thinklsp.tools.tool import Editor
 
-FindScope = Callable[[], Scope | None]
-"""A function that returns the range that the user asked to change. The range moves while the user types."""
+_UNANSWERED_NOTICE = "Your prompt was saved without an answer."
+
+T = TypeVar("T")
 
 
-def find_no_scope() -> None:
-    """Return None, so that every change is in scope. Use this function for requests without a range."""
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A turn's text for a document.
+
+    `is_prompt_answered` is True if the conversation contains the prompt and an answer. `is_incomplete` is True if the
+    turn was cancelled or failed.
+    """
+
+    session_id: str
+    text: str
+    notices: tuple[str, ...]
+    is_prompt_answered: bool
+    is_incomplete: bool = False
+
+
+AnswerSink = Callable[[Delivery], "asyncio.Task[None]"]
+"""A function that starts writing a text into a document. Its task continues if the turn is cancelled."""
 
 
 def _create_future() -> asyncio.Future[Result]:
@@ -63,10 +79,11 @@ class TurnRun:
     """The run of a command, which has exactly one result.
 
     `work` returns the TurnResult, and `shape` converts the TurnResult to the command's answer. `release` releases the
-    session for other turns. `uri` is the command's document, if any. `turns` contains the turns started so far, and
-    `problem` is the error message of a run that was cancelled or failed. `is_waiting` is True while the run's prompt is
-    queued. `leader` is the run whose turn took this run's prompt. `ended` receives the TurnResult or the error for the
-    runs whose prompts joined this run's turn.
+    session for other turns. `uri` is the command's document, if any. `is_cancelled` is True if the user cancelled the
+    run, which may happen before it starts. `turns` contains the turns started so far, and `problem` is the error
+    message of a run that was cancelled or failed. `is_waiting` is True while the run's prompt is queued. `leader` is
+    the run whose turn took this run's prompt. `ended` receives the TurnResult or the error for the runs whose prompts
+    joined this run's turn.
     """
 
     session_id: str
@@ -76,13 +93,14 @@ class TurnRun:
     release: Callable[[], None]
     editor: Editor
     applying: EditApplier
-    cancellation: RunCancellation
+    is_cancelled: bool = False
     shape: Callable[[Result], Result] = _return_unchanged
     turns: list[Turn] = field(default_factory=list)
     problem: str = ""
     is_waiting: bool = False
     leader: TurnRun | None = None
     ended: asyncio.Future[Result] = field(default_factory=_create_future)
+    _task: asyncio.Task[object] | None = None
     _partial_result: Result | None = None
 
     @property
@@ -93,24 +111,38 @@ class TurnRun:
     def notices(self) -> tuple[str, ...]:
         return tuple(text for turn in self.turns for text in turn.output.notices)
 
+    @property
+    def _client(self) -> Client:
+        return self.progress.work_done.client
+
+    def cancel(self) -> None:
+        """Cancel the run for the user. Its caller receives the partial result.
+
+        If the client cancels its request or disconnects, the run's task is cancelled instead. In that case, the request
+        has no result, but all other observers of the run are still notified of its end.
+        """
+        self.is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
     async def run(self) -> Result:
         """Run the command and return its answer. The session is always released, and the progress always ends.
 
         Raises CancelledError if the client cancelled the request, and ThinkLspError with a message for the user if the
         run failed.
         """
-        self.cancellation.watch()
+        self._task = asyncio.current_task()
         outcome = "failed"
-        # A run with a queued prompt must take the prompt back.
-        is_cancelled = self.cancellation.by_user and not self.is_waiting
         try:
             try:
-                result = self._build_partial_result("cancelled") if is_cancelled else await self.work(self)
+                # A run with a queued prompt must take the prompt back.
+                is_over = self.is_cancelled and not self.is_waiting
+                result = self._build_partial_result("cancelled") if is_over else await self.work(self)
             except asyncio.CancelledError:
                 self.problem = "The turn was cancelled."
                 result = self._build_partial_result("cancelled")
                 self.ended.set_result(result)
-                if not self.cancellation.suppress_cancel():
+                if not self._end_cancel():
                     outcome = format_outcome(result)
                     self.progress.send_result(result)
                     raise
@@ -134,6 +166,15 @@ class TurnRun:
         finally:
             self.progress.end(outcome)
 
+    def _end_cancel(self) -> bool:
+        """Return True if the user cancelled the run, and clear the task's own cancellation request.
+
+        Only the run was cancelled then, so that the task can return a result.
+        """
+        if self.is_cancelled and self._task is not None and self._task.cancelling():
+            self._task.uncancel()
+        return self.is_cancelled
+
     async def run_turn(
         self, turn: Turn, find_scope: FindScope = find_no_scope, deliver: AnswerSink | None = None
     ) -> Result:
@@ -147,28 +188,15 @@ class TurnRun:
         finished: TurnFinished | None = None
         outcome: EditOutcome | None = None
         result: Result | None = None
-
-        def show(event: TurnEvent) -> None:
-            text.add_event(event)
-            self.progress.show(event)
-
         await self.applying.undone_hunks.wait_until_recorded()
-        waiting = self.applying.pending_edits.describe_pending(turn.session.id)
         try:
-            client = self.progress.work_done.client
-            if turn.request.mode == "agent":
-                client.announce_new_text()
-            show_document = partial(client.show_document, take_focus=True) if client.features.show_document else None
-            can_ask_text = "input" in self.progress.work_done.client.features.bridge_requests
-            ask_text = self._ask_text if can_ask_text else None
-            front = FrontEnd(show, self._ask, self._ask_budget, self.editor, waiting, show_document, ask_text)
-            finished = await turn.run(front)
+            finished = await turn.run(self._create_front_end(turn, text))
             if finished.stop_reason == "end_turn":
                 outcome = await self._send_edit(turn, finished, find_scope)
                 if deliver is not None and outcome is not None and outcome.pending_notice:
                     # A caller that shows the text itself gets the notice in the TurnResult.
                     message = f"{outcome.pending_notice} The code action `thinklsp: apply` applies the rest."
-                    self.progress.work_done.client.show_message("info", message)
+                    self._client.show_message("info", message)
             else:
                 outcome = self._hold_edit(turn, finished, ENDINGS[finished.stop_reason])
             await text.deliver_answer(finished, outcome)
@@ -181,6 +209,19 @@ class TurnRun:
             if outcome is not None and outcome.applied != "all":
                 await asyncio.shield(turn.record_unapplied_edits())
 
+    def _create_front_end(self, turn: Turn, text: TurnText) -> FrontEnd:
+        def show(event: TurnEvent) -> None:
+            text.add_event(event)
+            self.progress.show(event)
+
+        client = self._client
+        if turn.request.mode == "agent":
+            client.announce_new_text()
+        show_document = partial(client.show_document, take_focus=True) if client.features.show_document else None
+        ask_text = self._ask_text if "input" in client.features.bridge_requests else None
+        waiting = self.applying.pending_edits.describe_pending(turn.session.id)
+        return FrontEnd(show, self._ask, self._ask_budget, self.editor, waiting, show_document, ask_text)
+
     def _sum_usage(self) -> dict[str, object]:
         return serialize_usage(sum((turn.usage.total for turn in self.turns), Usage()))
 
@@ -189,8 +230,10 @@ class TurnRun:
 
         `text` is the error message of a failed run.
         """
-        partial = self._partial_result or build_plain_result(self.id, self.session_id, reason, text, self.notices)
-        return partial | {"usage": self._sum_usage()}
+        partial_result = self._partial_result or build_plain_result(
+            self.id, self.session_id, reason, text, self.notices
+        )
+        return partial_result | {"usage": self._sum_usage()}
 
     def _end_early(
         self, text: TurnText, finished: TurnFinished | None, outcome: EditOutcome | None, error: BaseException | None
@@ -205,7 +248,7 @@ class TurnRun:
         outcome = outcome or self._hold_edit(turn, finished, ENDINGS[reason])
         if has_failed or text.full_text or text.is_prompt_answered:
             text.deliver_partial(why, finished, outcome)
-        final_text = why if has_failed else text.latest_text or turn.output.text
+        final_text = why if has_failed else text.answer.text or turn.output.text
         final_event = TurnFinished(reason, final_text, turn.output.answers.thinking, turn.usage.total)
         return outcome, build_turn_result(turn, final_event, outcome, text.unanswered_notices)
 
@@ -219,45 +262,22 @@ class TurnRun:
         if self.progress.has_partial_tokens:
             self.progress.show(TextStreamed(f"\n\n{outcome.new_text}"))
         elif deliver is not None or isinstance(turn.request, ActionRequest):
-            self.progress.work_done.client.show_text(outcome.new_text)
+            self._client.show_text(outcome.new_text)
 
     async def _send_edit(self, turn: Turn, finished: TurnFinished, find_scope: FindScope) -> EditOutcome | None:
         files = turn.overlay.build_edit_set().files
         if not files:
             return None
-        return await self.applying.send(
-            replace(self._build_held_edit(turn, finished, files), explanation=finished.text),
-            review=turn.setup.review,
-            find_scope=partial(_find_scope, turn, files, find_scope),
-            watcher=self,
-        )
-
-    def watch_question(self) -> None:
-        self.progress.show_waiting()
-
-    def watch_sent(self, *, is_reviewed: bool) -> None:
-        self.cancellation.edit = "sent"
-        if is_reviewed:
-            self.progress.show_waiting()
-        else:
-            self.progress.show_applying()
-
-    def watch_applied(self, outcome: EditOutcome) -> None:
-        self.cancellation.edit = outcome
+        pending = replace(self._build_pending(turn, finished, files), explanation=finished.text)
+        scope = partial(_find_scope, turn, files, find_scope)
+        return await self.applying.send(pending, review=turn.setup.review, progress=self.progress, find_scope=scope)
 
     def _hold_edit(self, turn: Turn, finished: TurnFinished | None, reason: str) -> EditOutcome | None:
         """Turn an unconfirmed edit into a pending edit. Return the edit's outcome, or None if the turn has no edit."""
         files = turn.overlay.build_edit_set().files
-        if not files:
-            return None
-        if isinstance(self.cancellation.edit, EditOutcome):
-            return self.cancellation.edit
-        status: EditStatus = "held"
-        if self.cancellation.edit == "sent":
-            status, reason = "unknown", "the turn ended while the editor was applying the edit"
-        return self.applying.hold(self._build_held_edit(turn, finished, files), reason, status=status)
+        return self.applying.hold(self._build_pending(turn, finished, files), reason) if files else None
 
-    def _build_held_edit(self, turn: Turn, finished: TurnFinished | None, files: tuple[FileEdit, ...]) -> PendingEdit:
+    def _build_pending(self, turn: Turn, finished: TurnFinished | None, files: tuple[FileEdit, ...]) -> PendingEdit:
         if self.uri is not None:
             self.applying.pending_edits.offer_in(turn.id, self.uri)
         request = turn.request
@@ -273,22 +293,21 @@ class TurnRun:
         )
 
     async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
-        self.progress.show_waiting()
-        try:
-            return await self.progress.work_done.client.ask_user(question, options)
-        finally:
-            self.progress.show_resumed()
+        return await self._wait_for_user(self._client.ask_user(question, options))
 
     async def _ask_text(self, question: str) -> str | None:
-        self.progress.show_waiting()
-        try:
-            return await self.progress.work_done.client.ask_text(question)
-        finally:
-            self.progress.show_resumed()
+        return await self._wait_for_user(self._client.ask_text(question))
 
     async def _ask_budget(self, text: str) -> BudgetAnswer:
         answer = await self._ask(text, tuple(BUDGET_ANSWERS))
         return "stop" if answer is None else BUDGET_ANSWERS[answer]
+
+    async def _wait_for_user(self, answer: Awaitable[T]) -> T:
+        self.progress.show_waiting()
+        try:
+            return await answer
+        finally:
+            self.progress.show_resumed()
 
 
 def _find_scope(turn: Turn, files: Sequence[FileEdit], find_scope: FindScope) -> Scope | None:
@@ -296,66 +315,6 @@ def _find_scope(turn: Turn, files: Sequence[FileEdit], find_scope: FindScope) ->
     scope = find_scope()
     untrusted = frozenset(file.path for file in files if turn.is_untrusted(file))
     return replace(scope or Scope(), untrusted=untrusted) if untrusted else scope
-
-
-EditStage = Literal["not sent", "sent"] | EditOutcome
-"""The stage of a turn's edit. `sent`: the editor has not answered yet. An outcome: the editor confirmed the edit."""
-
-
-class RunCancellation:
-    """The cancellation state of a run. After `cancel`, the run ends, and its caller receives the partial result.
-
-    If the client cancels its request or disconnects, the run's task is cancelled instead. In that case, the request has
-    no result, but all other observers of the run are still notified of its end.
-    """
-
-    def __init__(self, *, by_user: bool = False) -> None:
-        self.by_user = by_user
-        self.edit: EditStage = "not sent"
-        self.task: asyncio.Task[object] | None = None
-
-    def watch(self) -> None:
-        """Register the current task as the run's task.
-
-        The run must check `by_user` after this call, because `cancel` may have been called before the task started.
-        """
-        self.task = asyncio.current_task()
-
-    def cancel(self) -> None:
-        self.by_user = True
-        if self.task is not None:
-            self.task.cancel()
-
-    def suppress_cancel(self) -> bool:
-        """Return True if the user cancelled the run.
-
-        In that case, also clear the task's own cancellation request, because only the run was cancelled.
-        """
-        if self.by_user and self.task is not None and self.task.cancelling():
-            self.task.uncancel()
-        return self.by_user
-
-
-_UNANSWERED_NOTICE = "Your prompt was saved without an answer."
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A turn's text for a document.
-
-    `is_prompt_answered` is True if the conversation contains the prompt and an answer. `is_incomplete` is True if the
-    turn was cancelled or failed.
-    """
-
-    session_id: str
-    text: str
-    notices: tuple[str, ...]
-    is_prompt_answered: bool
-    is_incomplete: bool = False
-
-
-AnswerSink = Callable[[Delivery], "asyncio.Task[None]"]
-"""A function that starts writing a text into a document. Its task continues if the turn is cancelled."""
 
 
 @dataclass(slots=True)
@@ -368,7 +327,7 @@ class TurnText:
     turn: Turn
     deliver: AnswerSink | None
     _steps_before: int = field(init=False)
-    _completed_text: TurnAnswer = field(default_factory=TurnAnswer)
+    _completed: TurnAnswer = field(default_factory=TurnAnswer)
     _deltas: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -378,31 +337,22 @@ class TurnText:
         if isinstance(event, TextStreamed):
             self._deltas.append(event.delta)
         elif isinstance(event, StepCommitted):
-            self._completed_text = self._completed_text.append(event.assistant)
+            self._completed = self._completed.append(event.assistant)
             self._deltas.clear()
         elif isinstance(event, RetryScheduled) and event.restart:
             self._deltas.clear()
 
     @property
-    def _partial(self) -> str:
-        return "".join(self._deltas)
-
-    @property
-    def _current_text(self) -> TurnAnswer:
-        return (
-            self._completed_text.append(AssistantMessage((TextBlock(self._partial),)))
-            if self._partial.strip()
-            else self._completed_text
-        )
-
-    @property
-    def latest_text(self) -> str:
-        """The text of the latest message, which may be incomplete."""
-        return self._current_text.text
+    def answer(self) -> TurnAnswer:
+        """The messages of the turn. The last one may be incomplete."""
+        partial_text = "".join(self._deltas)
+        if not partial_text.strip():
+            return self._completed
+        return self._completed.append(AssistantMessage((TextBlock(partial_text),)))
 
     @property
     def full_text(self) -> str:
-        return "\n\n".join(message.text for message in self._current_text.messages if message.text.strip())
+        return "\n\n".join(message.text for message in self.answer.messages if message.text.strip())
 
     @property
     def is_prompt_answered(self) -> bool:
@@ -420,44 +370,34 @@ class TurnText:
             return
         deliver, self.deliver = self.deliver, None
         why = "" if finished.stop_reason in ("end_turn", "refusal") else ENDINGS[finished.stop_reason]
-        notices = (*_format_ending(why, is_prompt_answered=self.is_prompt_answered), *self._collect_notices(outcome))
+        delivery = self._build_delivery(finished.text, self._format_ending(why), outcome)
         # Finish writing the answer to the document even if the turn is cancelled.
-        await asyncio.shield(deliver(self._create_delivery(finished.text, notices)))
+        await asyncio.shield(deliver(delivery))
 
     def deliver_partial(self, why: str, finished: TurnFinished | None, outcome: EditOutcome | None) -> None:
         """Deliver the partial text of a turn that was cancelled or failed."""
         if self.deliver is None:
             return
-        lost_text = self._describe_lost_text() if finished is None else ""
-        notices = (
-            *_format_ending(why, is_prompt_answered=self.is_prompt_answered, lost_text=lost_text),
-            *self._collect_notices(outcome),
-        )
-        self.deliver(self._create_delivery(self.full_text if finished is None else finished.text, notices, is_cut=True))
+        text, lost_text = self.full_text if finished is None else finished.text, ""
+        if finished is None and text and not self.is_prompt_answered:
+            lost_text = "this text"
+        elif finished is None and self.answer is not self._completed:
+            lost_text = "the end of this text"
+        delivery = self._build_delivery(text, self._format_ending(why, lost_text), outcome)
+        self.deliver(replace(delivery, is_incomplete=True))
 
-    def _create_delivery(self, text: str, notices: tuple[str, ...], *, is_cut: bool = False) -> Delivery:
-        return Delivery(self.turn.session.id, text, notices, self.is_prompt_answered, is_cut)
-
-    def _describe_lost_text(self) -> str:
-        """Return a phrase that describes the unsaved part of the text, or an empty string if everything was saved."""
-        if not self.full_text:
-            return ""
-        if not self.is_prompt_answered:
-            return "this text"
-        return "the end of this text" if self._partial.strip() else ""
-
-    def _collect_notices(self, outcome: EditOutcome | None) -> tuple[str, ...]:
-        """Collect the notices for the user. Notices about unchanged files come first."""
+    def _build_delivery(self, text: str, ending: tuple[str, ...], outcome: EditOutcome | None) -> Delivery:
+        """Build the delivery with all notices for the user. Notices about unchanged files come before the others."""
         outcome = outcome or EditOutcome(())
         unchanged = [file for file in outcome.files if file.status != "applied" and not file.is_pending]
         names = (f"{file.uri.rpartition('/')[2]} was not changed: {file.reason}." for file in unchanged)
-        return (*names, *self.turn.output.notices, *outcome.notices)
+        notices = (*ending, *names, *self.turn.output.notices, *outcome.notices)
+        return Delivery(self.turn.session.id, text, notices, self.is_prompt_answered)
 
-
-def _format_ending(why: str, *, is_prompt_answered: bool, lost_text: str = "") -> tuple[str, ...]:
-    """Return notices that explain why the turn ended early and which text was not saved."""
-    reason = f"{why[:1].upper()}{why[1:]}"
-    first = (reason if reason.endswith((".", "!", "?", "…")) else f"{reason}.",) if reason else ()
-    if is_prompt_answered:
+    def _format_ending(self, why: str, lost_text: str = "") -> tuple[str, ...]:
+        """Return notices that explain why the turn ended early and which part of the text was not saved."""
+        reason = f"{why[:1].upper()}{why[1:]}"
+        first = (reason if reason.endswith((".", "!", "?", "…")) else f"{reason}.",) if reason else ()
+        if not self.is_prompt_answered:
+            return (*first, f"Your prompt was saved, but {lost_text} was not." if lost_text else _UNANSWERED_NOTICE)
         return (*first, f"{lost_text[:1].upper()}{lost_text[1:]} was not saved.") if lost_text else first
-    return (*first, f"Your prompt was saved, but {lost_text} was not." if lost_text else _UNANSWERED_NOTICE)
