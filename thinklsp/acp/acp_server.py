@@ -90,7 +90,7 @@ class AcpServer:
         if self._features is None:
             raise AcpError(INVALID_REQUEST, _NOT_INITIALIZED)
         if self._host is not None:
-            return _handle(self._host, name, params)
+            return _run_handler(self._host, name, params)
         return self._dispatch_later(name, params, self._features)
 
     async def _dispatch_later(self, name: str, params: Params, features: AnnouncedFeatures) -> Reply:
@@ -100,14 +100,14 @@ class AcpServer:
         loading = self._loading
         # Do not await the task directly, because a cancelled request must not cancel the shared load.
         await asyncio.wait([loading])
-        return await _handle(loading.result(), name, params)
+        return await _run_handler(loading.result(), name, params)
 
     def _cancel(self, params: Params) -> None:
         if self._host is not None:
             self._host.cancel(params)
 
 
-def _handle(host: SessionHost, name: str, params: Params) -> Awaitable[Reply]:
+def _run_handler(host: SessionHost, name: str, params: Params) -> Awaitable[Reply]:
     handle: Handler = getattr(host, name)
     return handle(params)
 
