@@ -36,7 +36,7 @@ from thinklsp.sessions.ledger import (
 from thinklsp.sessions.session import Session, SessionChange, SessionSummary
 from thinklsp.sessions.session_cache import SessionCache
 from thinklsp.sessions.session_rows import StoredSession
-from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, LastStep, UsageReport
+from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, UsageReport
 from thinklsp.sessions.store_folder import KeptTexts, Leases
 from thinklsp.sessions.tables import SessionRows
 
@@ -85,7 +85,7 @@ class SessionDatabase(Protocol):
         """Run a query in a transaction."""
 
     def write(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Write to one session in one transaction. The function may run twice, but only one run is committed."""
+        """Write to one session in one transaction. The function may run twice, so it must then have the same effect."""
 
     def write_as_holder(
         self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs
@@ -355,11 +355,6 @@ class SessionStore(ABC):
         return self._leases.find_in_use(session_ids)
 
     @run_in_store
-    def record_usage(self, session_id: str, call_usage: CallUsage) -> None:
-        """Store the usage of a model call that does not change the session."""
-        self._database.write(spending.record_usage, session_id, call_usage)
-
-    @run_in_store
     def report_usage(self, session_id: str | None) -> UsageReport:
         """Return the usage of one session, or of all sessions if `session_id` is None."""
         return self._database.read(spending.report_usage, session_id)
@@ -368,11 +363,6 @@ class SessionStore(ABC):
     def sum_day(self, day: date) -> Usage:
         """Return the usage of all processes on the given UTC day."""
         return self._database.read(spending.sum_day, day)
-
-    @run_in_store
-    def find_last_step(self, session_id: str) -> LastStep | None:
-        """Return the newest step of a session."""
-        return self._database.read(spending.find_last_step, session_id)
 
     @run_in_store
     def keep_fallback(self, session_id: str, service: str, fallback: Fallback) -> None:

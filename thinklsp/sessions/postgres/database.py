@@ -112,20 +112,8 @@ class PostgresDatabase:
         )
 
     def write(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Write to one session in one transaction.
-
-        After an interrupted commit, only a row of usage shows whether the transaction was committed. All other writes
-        have the same effect if they run twice.
-        """
-        key = create_write_key()
-
-        def is_committed(connection: PostgresConnection) -> bool:
-            query = "UPDATE usage SET write_key = write_key WHERE write_key = ? RETURNING day"
-            return connection.execute(query, (key,)).fetchone() is not None
-
-        return self.run(
-            lambda connection: function(connection, session_id, *args, **kwargs), key=key, is_committed=is_committed
-        )
+        """Write to one session in one transaction, which has the same effect if it runs twice."""
+        return self.run(lambda connection: function(connection, session_id, *args, **kwargs), key=create_write_key())
 
     def write_as_holder(
         self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs
