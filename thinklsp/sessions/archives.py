@@ -13,8 +13,8 @@ from datetime import datetime
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Conversation, Message
-from thinklsp.sessions.codec import RowConnection, parse_time, read_number
-from thinklsp.sessions.encryption import StoreCipher
+from thinklsp.sessions.codec import parse_time, read_number
+from thinklsp.sessions.encryption import RowConnection
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import (
@@ -55,13 +55,13 @@ class ArchivedConversation:
     conversation: Conversation
 
 
-def list_archives(connection: RowConnection, session_id: str, cipher: StoreCipher) -> tuple[Archive, ...]:
+def list_archives(connection: RowConnection, session_id: str) -> tuple[Archive, ...]:
     """Return the archives of a session, oldest first."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM archive WHERE session = ? ORDER BY generation",  # noqa: S608 - constants
         (session_id,),
     ).fetchall()
-    session_cipher = cipher.find(connection, session_id)
+    session_cipher = connection.cipher.find(connection, session_id)
     return tuple(
         Archive(
             str(key),
@@ -75,26 +75,20 @@ def list_archives(connection: RowConnection, session_id: str, cipher: StoreCiphe
     )
 
 
-def read_archive(
-    connection: RowConnection, session_id: str, archive_id: str, cipher: StoreCipher
-) -> ArchivedConversation:
+def read_archive(connection: RowConnection, session_id: str, archive_id: str) -> ArchivedConversation:
     """Return an archive of the session with its conversation. Raises SessionError if the archive does not exist."""
-    archive = next(
-        (archive for archive in list_archives(connection, session_id, cipher) if archive.id == archive_id), None
-    )
+    archive = next((archive for archive in list_archives(connection, session_id) if archive.id == archive_id), None)
     if archive is None:
         raise SessionError(UNKNOWN_ARCHIVE)
     row = connection.execute("SELECT generation FROM archive WHERE id = ?", (archive.id,)).fetchone()
-    history = read_history(connection, session_id, read_number(row[0]), cipher.find(connection, session_id))
+    history = read_history(connection, session_id, read_number(row[0]), connection.cipher.find(connection, session_id))
     conversation = history.conversation
     return ArchivedConversation(
         archive, conversation if history.is_sound else repair_conversation(conversation).conversation
     )
 
 
-def make_fork(
-    connection: RowConnection, session_id: str, session: Session, step: int | None, cipher: StoreCipher
-) -> Session:
+def make_fork(connection: RowConnection, session_id: str, session: Session, step: int | None) -> Session:
     """Return a fork of the session that ends after `step`.
 
     If a compaction has replaced the step, the fork is made from an archive. Raises SessionError if the step does not
@@ -104,33 +98,29 @@ def make_fork(
     with suppress(ValueError):
         return session.fork(fork_id, step)
     step = step or 0
-    archive = next(
-        (archive for archive in list_archives(connection, session_id, cipher) if archive.steps >= step), None
-    )
+    archive = next((archive for archive in list_archives(connection, session_id) if archive.steps >= step), None)
     if archive is not None:
-        conversation = read_archive(connection, session_id, archive.id, cipher).conversation
+        conversation = read_archive(connection, session_id, archive.id).conversation
         earlier = replace(session, conversation=conversation, steps=archive.steps, unanswered=False, interrupted=False)
         with suppress(ValueError):
             return earlier.fork(fork_id, step)
     raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {session.steps}.")
 
 
-def write_fork(
-    connection: RowConnection, fork_id: str, session: Session, fork: Session, cipher: StoreCipher
-) -> StoredSession:
+def write_fork(connection: RowConnection, fork_id: str, session: Session, fork: Session) -> StoredSession:
     """Store a fork, and copy the fallbacks for its messages from the original session."""
-    stored = write_session(connection, None, fork, cipher)
+    stored = write_session(connection, None, fork)
     copy_fallbacks(connection, session.id, fork_id, count_shared(session.conversation, fork.conversation))
     return stored
 
 
-def read_transcript(connection: RowConnection, session_id: str, session: Session, cipher: StoreCipher) -> Session:
+def read_transcript(connection: RowConnection, session_id: str, session: Session) -> Session:
     """Return the session with its full history, which includes the messages of all archives."""
     kept_counts = connection.execute(
         "SELECT kept FROM archive WHERE session = ? ORDER BY generation", (session_id,)
     ).fetchall()
-    archives = list_archives(connection, session_id, cipher)
-    earlier = [read_archive(connection, session_id, archive.id, cipher).conversation for archive in archives]
+    archives = list_archives(connection, session_id)
+    earlier = [read_archive(connection, session_id, archive.id).conversation for archive in archives]
     # The number of messages at the start of each conversation that summarize the previous conversation.
     summary_counts = [0, *(read_number(count) for (count,) in kept_counts)]
     messages = (
@@ -146,7 +136,6 @@ def restore_archive(
     before: StoredSession,
     archive_id: str,
     adapt: Callable[[Message], Message],
-    cipher: StoreCipher,
     *,
     left_by_other: bool,
 ) -> StoredSession:
@@ -156,7 +145,7 @@ def restore_archive(
     may have exited during a turn of the session. Raises SessionError.
     """
     undone = _list_from_archive(connection, before.session.id, archive_id)
-    session_cipher = cipher.find(connection, before.session.id)
+    session_cipher = connection.cipher.find(connection, before.session.id)
     histories = [read_history(connection, before.session.id, generation, session_cipher) for _, generation, _ in undone]
     if not (before.is_sound and all(history.is_sound for history in histories)):
         raise SessionError(_DAMAGED)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from thinklsp.core.errors import format_install_command
 from thinklsp.core.messages import OpaqueState, Origin
-from thinklsp.sessions.codec import RowConnection, compute_crc, compute_origin_id, reveal_content, to_text
+from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_text
 
 _PLAIN, _AES_GCM = 0, 1
 _NONCE_BYTES = 12
@@ -198,6 +198,29 @@ class SessionCipher:
         return self._opaque.decrypt(columns, origin)
 
 
+class Rows(Protocol):
+    """The result of a statement. Each row is a tuple with the values of the columns."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class RowConnection(Protocol):
+    """A connection inside a transaction, with the ciphers of the sessions in its database.
+
+    The SQL of the functions on rows works in SQLite and in PostgreSQL: placeholders are question marks, truth values
+    are the integers 0 and 1, and no statement depends on functions of the database, except `instr` on bytes, which the
+    schema adds to PostgreSQL.
+    """
+
+    cipher: StoreCipher
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Rows: ...
+
+
 class StoreCipher:
     """The ciphers of all sessions. In this class, it is the same one for all of them.
 
@@ -229,3 +252,4 @@ def decrypt_title(cipher: SessionCipher, title: object) -> str:
 
 
 UNENCRYPTED = SessionCipher(OpaqueCipher())
+NO_ENCRYPTION = StoreCipher(OpaqueCipher())

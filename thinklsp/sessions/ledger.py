@@ -15,16 +15,8 @@ from typing import Any, Literal
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, Message, UserMessage
-from thinklsp.sessions.codec import (
-    RowConnection,
-    decode_message,
-    parse_time,
-    read_number,
-    replace_surrogates,
-    to_bytes,
-    to_text,
-)
-from thinklsp.sessions.encryption import SessionCipher, StoreCipher, decrypt_title
+from thinklsp.sessions.codec import decode_message, parse_time, read_number, replace_surrogates, to_bytes, to_text
+from thinklsp.sessions.encryption import RowConnection, SessionCipher, decrypt_title
 
 WriteOutcome = Literal["applied", "refused", "unknown"]
 EditKind = Literal["change", "create", "rename", "delete"]
@@ -182,7 +174,6 @@ def write_intent(
     workspace: str,
     turn_id: str,
     writes: Sequence[PlannedWrite],
-    cipher: StoreCipher,
     *,
     writer: str,
     is_undo: bool,
@@ -191,7 +182,7 @@ def write_intent(
     intent = EditIntent(secrets.token_hex(16), session_id)
     names = (session_id, replace_surrogates(workspace), turn_id, writer)
     now = time.time_ns()
-    session_cipher = cipher.ensure(connection, session_id)
+    session_cipher = connection.cipher.ensure(connection, session_id)
     for position, write in enumerate(writes):
         connection.execute(
             "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)",
@@ -218,7 +209,6 @@ def store_outcomes(
     edit_id: str,
     outcomes: Mapping[str, WriteOutcome],
     parts: Sequence[PlannedWrite],
-    cipher: StoreCipher,
 ) -> None:
     """Store the outcomes of an edit by URI. Files without an outcome remain unknown.
 
@@ -229,7 +219,7 @@ def store_outcomes(
             "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, edit_id, replace_surrogates(uri))
         )
     for part in parts:
-        texts = _encode_texts(cipher.find(connection, session_id), edit_id, part)
+        texts = _encode_texts(connection.cipher.find(connection, session_id), edit_id, part)
         new_uri = None if part.new_uri is None else replace_surrogates(part.new_uri)
         connection.execute(
             "UPDATE ledger SET kind = ?, new_uri = ?, before = ?, after = ?, before_sha256 = ?, after_sha256 = ? "
@@ -238,19 +228,17 @@ def store_outcomes(
         )
 
 
-def list_unsettled(
-    connection: RowConnection, workspace: str, writer: str, cipher: StoreCipher
-) -> tuple[LedgerEdit, ...]:
+def list_unsettled(connection: RowConnection, workspace: str, writer: str) -> tuple[LedgerEdit, ...]:
     """Return the edits of other processes whose outcome is unknown."""
     where = "workspace = ? AND outcome IS NULL AND writer != ?"
     rows = _select_rows(connection, where, (replace_surrogates(workspace), writer))
-    ciphers = cipher.find_all(connection, {str(row[1]) for row in rows})
+    ciphers = connection.cipher.find_all(connection, {str(row[1]) for row in rows})
     # Without the key of its session, an edit cannot be compared with the file.
-    return _build_edits(connection, [row for row in rows if ciphers[str(row[1])].can_decrypt], cipher)
+    return _build_edits(connection, [row for row in rows if ciphers[str(row[1])].can_decrypt])
 
 
 def find_written_turn(
-    connection: RowConnection, workspace: str, turn_id: str | None, session_id: str | None, cipher: StoreCipher
+    connection: RowConnection, workspace: str, turn_id: str | None, session_id: str | None
 ) -> WrittenTurn | None:
     """Return the edits of a turn that can be undone, or None.
 
@@ -268,7 +256,7 @@ def find_written_turn(
         if row is None:
             return None
         turn_id = str(row[0])
-    edits = _build_edits(connection, _select_rows(connection, f"{where} AND turn = ?", (*values, turn_id)), cipher)
+    edits = _build_edits(connection, _select_rows(connection, f"{where} AND turn = ?", (*values, turn_id)))
     return WrittenTurn(turn_id, edits[0].session_id, edits) if edits else None
 
 
@@ -285,9 +273,7 @@ def mark_undone(
                 )
 
 
-def list_written_files(
-    connection: RowConnection, workspace: str, since: datetime, cipher: StoreCipher
-) -> tuple[WrittenFile, ...]:
+def list_written_files(connection: RowConnection, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
     """Return the files that turns have written, oldest first, without their texts."""
     rows = connection.execute(
         "SELECT ledger.turn, ledger.session, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), "
@@ -297,7 +283,7 @@ def list_written_files(
         "ORDER BY ledger.made, ledger.position",
         (replace_surrogates(workspace), int(since.timestamp() * 10**9)),
     ).fetchall()
-    ciphers = cipher.find_all(connection, {str(row[1]) for row in rows})
+    ciphers = connection.cipher.find_all(connection, {str(row[1]) for row in rows})
     return tuple(
         WrittenFile(
             str(turn),
@@ -318,7 +304,6 @@ def list_earlier_edits(
     since: datetime,
     writer: str,
     limit: int,
-    cipher: StoreCipher,
 ) -> tuple[EarlierEdit, ...]:
     """Return the newest applied edits of a file that other writers have made and that were not undone, oldest first.
 
@@ -336,7 +321,7 @@ def list_earlier_edits(
             limit,
         ),
     )
-    edits = _build_edits(connection, rows.fetchall()[::-1], cipher)
+    edits = _build_edits(connection, rows.fetchall()[::-1])
     turns: dict[str, set[str]] = {}
     for edit in edits:
         turns.setdefault(edit.session_id, set()).add(edit.turn_id)
@@ -344,7 +329,7 @@ def list_earlier_edits(
     for session_id, turn_ids in turns.items():
         # The edits of a session that cannot be read are still shown, without the answers.
         with suppress(SessionError):
-            answers |= _read_answers(connection, session_id, turn_ids, cipher)
+            answers |= _read_answers(connection, session_id, turn_ids)
     return tuple(
         EarlierEdit(
             edit.intent.id,
@@ -370,10 +355,8 @@ def _select_rows(connection: RowConnection, where: str, values: tuple[str, ...])
     return connection.execute(query, values).fetchall()
 
 
-def _build_edits(
-    connection: RowConnection, rows: Sequence[tuple[Any, ...]], cipher: StoreCipher
-) -> tuple[LedgerEdit, ...]:
-    ciphers = cipher.find_all(connection, {str(row[1]) for row in rows})
+def _build_edits(connection: RowConnection, rows: Sequence[tuple[Any, ...]]) -> tuple[LedgerEdit, ...]:
+    ciphers = connection.cipher.find_all(connection, {str(row[1]) for row in rows})
     rows_by_edit: dict[str, list[tuple[Any, ...]]] = {}
     for row in rows:
         rows_by_edit.setdefault(str(row[0]), []).append(row)
@@ -426,11 +409,9 @@ def _decode_text(data: bytes | None) -> str | None:
         return data.decode("utf-8", "replace")
 
 
-def _read_answers(
-    connection: RowConnection, session_id: str, turn_ids: Collection[str], cipher: StoreCipher
-) -> Mapping[str, TurnAnswer]:
+def _read_answers(connection: RowConnection, session_id: str, turn_ids: Collection[str]) -> Mapping[str, TurnAnswer]:
     """Return the answers of the given turns of a session, also of turns that a compaction has replaced."""
-    session_cipher = cipher.find(connection, session_id)
+    session_cipher = connection.cipher.find(connection, session_id)
     models = _read_models(connection, session_id)
     skipped = _count_summary_messages(connection, session_id)
     starts = _find_turn_starts(connection, session_id, models, skipped, session_cipher)

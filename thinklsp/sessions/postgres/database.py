@@ -23,6 +23,7 @@ import psycopg
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.server_context import ClientIdentity
+from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.postgres.connection_pool import (
     PostgresConnection,
     acquire_pool,
@@ -87,11 +88,13 @@ class PostgresDatabase:
         self,
         url: str,
         identity: ClientIdentity,
+        cipher: StoreCipher,
         stopping: threading.Event,
         on_lost: Callable[[str], None],
         lease_seconds: float,
     ) -> None:
         self.path = describe_address(url)
+        self.cipher = cipher
         self._identity = identity
         self._stopping = stopping
         self._conninfo = build_conninfo(url)
@@ -205,7 +208,7 @@ class PostgresDatabase:
             connection.isolation_level = isolation
             with connection.transaction():
                 connection.execute(_BEGIN, (identity.tenant, identity.user, groups, key, key, key))
-                result = work(PostgresConnection(connection))
+                result = work(PostgresConnection(connection, self.cipher))
             return result, not connection.has_warning
 
 

@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import OpaqueState, Origin
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.codec import RowConnection, compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
+from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
     OpaqueCipher,
     OpaqueRow,
+    RowConnection,
     RowKey,
     SessionCipher,
     StoreCipher,
