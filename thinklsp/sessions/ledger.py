@@ -298,12 +298,7 @@ def list_written_files(connection: RowConnection, workspace: str, since: datetim
 
 
 def list_earlier_edits(
-    connection: RowConnection,
-    workspace: str,
-    uris: Sequence[str],
-    since: datetime,
-    writer: str,
-    limit: int,
+    connection: RowConnection, workspace: str, uris: Sequence[str], since: datetime, writer: str, limit: int
 ) -> tuple[EarlierEdit, ...]:
     """Return the newest applied edits of a file that other writers have made and that were not undone, oldest first.
 
@@ -313,13 +308,7 @@ def list_earlier_edits(
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM ledger WHERE coalesce(new_uri, uri) IN ({marks}) AND workspace = ? AND made >= ? "  # noqa: S608 - constants
         "AND writer != ? AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
-        (
-            *map(replace_surrogates, uris),
-            replace_surrogates(workspace),
-            int(since.timestamp() * 10**9),
-            writer,
-            limit,
-        ),
+        (*map(replace_surrogates, uris), replace_surrogates(workspace), int(since.timestamp() * 10**9), writer, limit),
     )
     edits = _build_edits(connection, rows.fetchall()[::-1])
     turns: dict[str, set[str]] = {}

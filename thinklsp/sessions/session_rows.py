@@ -95,10 +95,7 @@ def read_session(connection: RowConnection, session_id: str) -> StoredSession | 
 
 
 def write_session(
-    connection: RowConnection,
-    before: StoredSession | None,
-    session: Session,
-    model: str | None = None,
+    connection: RowConnection, before: StoredSession | None, session: Session, model: str | None = None
 ) -> StoredSession:
     """Store the changes to a session. `before` is the stored session."""
     if before is not None and not before.is_sound:
@@ -345,8 +342,7 @@ def append_messages(
         blocks = cipher.encrypt("message.blocks", (generation, sequence), row.blocks)
         check = compute_message_crc(row.role, row.stop_reason, blocks)
         connection.execute(
-            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*place, row.role, row.stop_reason, blocks, check),
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, row.role, row.stop_reason, blocks, check)
         )
         checks.append((sequence, check))
         size += len(row.blocks)

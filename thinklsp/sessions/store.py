@@ -388,13 +388,7 @@ class SessionStore(ABC):
         """Store an edit before it is sent. If `is_undo` is true, the edit reverts earlier edits of the turn."""
         self._leases.take(session_id)
         intent = self._database.write_as_holder(
-            ledger.write_intent,
-            session_id,
-            workspace,
-            turn_id,
-            writes,
-            writer=self._writer,
-            is_undo=is_undo,
+            ledger.write_intent, session_id, workspace, turn_id, writes, writer=self._writer, is_undo=is_undo
         )
         self._leases.hold_for_edit(session_id, intent.id)
         return intent

@@ -19,13 +19,7 @@ from typing import Any
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Origin
 from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
-from thinklsp.sessions.encryption import (
-    NO_ENCRYPTION,
-    UNENCRYPTED,
-    OpaqueRow,
-    RowConnection,
-    SessionCipher,
-)
+from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, OpaqueRow, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
 from thinklsp.sessions.spending import COLUMNS, read_utc_date
 
@@ -100,12 +94,7 @@ def connect(path: str, timeout_seconds: float = 0.0, *, uri: bool = False) -> Sq
     """Open a database. Damaged text is read with replacement characters."""
     # Each connection is used in only one thread. For an in-memory store, this is the caller's thread.
     connection = sqlite3.connect(
-        path,
-        timeout=timeout_seconds,
-        isolation_level=None,
-        check_same_thread=False,
-        uri=uri,
-        factory=SqliteConnection,
+        path, timeout=timeout_seconds, isolation_level=None, check_same_thread=False, uri=uri, factory=SqliteConnection
     )
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
