@@ -14,7 +14,7 @@ from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
-from thinklsp.mcp_client.client_servers import ClientServer
+from thinklsp.mcp_client.server_entries import ClientServer
 
 AcpMode = Literal["ask", "edit", "auto"]
 """`ask` only reads, `edit` asks before it changes a file, and `auto` changes files without a question."""

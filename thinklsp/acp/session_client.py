@@ -19,12 +19,11 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.engine.merge_plan import FileState
 from thinklsp.jsonrpc.rpc_messages import ClientError, InvalidParams
 from thinklsp.settings.user_file import UserSettings
-from thinklsp.tools.editor import NoEditor
+from thinklsp.tools.tool import NoEditor
+from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.relpath import is_encodable
-from thinklsp.workspace.roots import open_extra_roots
-from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.uri import is_encodable, path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceFolder, WorkspaceView
 
 READ_SECONDS = 10.0

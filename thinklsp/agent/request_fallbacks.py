@@ -240,7 +240,7 @@ class RequestFallbacks:
     def adjust_thinking(self, model: ModelInfo, thinking: Thinking) -> Thinking:
         """Return the thinking parameters with a form and an effort that the provider accepts."""
         form = self._replacement_forms.get((model.id, thinking.form))
-        return self._lower_effort(model, thinking if form is None else _convert_form(thinking, form))
+        return self._lower_effort(model, thinking if form is None else replace(thinking, form=form, budget_tokens=None))
 
     def report_losses(self, losses: Iterable[ThinkingLoss], model: str) -> Iterator[Notice]:
         """Yield a notice for each loss of thinking that the user has not seen yet."""
@@ -331,7 +331,7 @@ class RequestFallbacks:
             return None
         rejected, now = _FORM_WORDS[sent.thinking.form][0], _FORM_WORDS[replacement][2]
         text = f"{sent.model.id} does not support {rejected}; it now {now}."
-        return replace(sent, thinking=_convert_form(sent.thinking, replacement)), self._record(
+        return replace(sent, thinking=replace(sent.thinking, form=replacement, budget_tokens=None)), self._record(
             Fallback(full_request.model.id, "form", full_request.thinking.form, replacement), text
         )
 
@@ -374,14 +374,6 @@ def _shorten_output(left: int, full_request: ModelRequest, sent: ModelRequest) -
         "gets the tokens that are left."
     )
     return replace(sent, max_tokens=left, thinking=thinking), Notice("warning", text)
-
-
-def _convert_form(thinking: Thinking, form: ThinkingForm) -> Thinking:
-    """Change the form of thinking.
-
-    The effort stays the same, because providers reject effort levels separately.
-    """
-    return replace(thinking, form=form, budget_tokens=None)
 
 
 def format_effort_notice(sent: ModelRequest, rejected: Effort | None) -> str:

@@ -49,7 +49,8 @@ from thinklsp.settings.admin_file import load_budgets_section
 from thinklsp.settings.model import Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
-from thinklsp.tools.command_runs import Approval, CommandRunner
+from thinklsp.tools.command import Approval
+from thinklsp.tools.shadow_runner import ShadowRunner
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 
@@ -193,7 +194,7 @@ class Engine:
             EditOverlay(request.view),
         )
 
-    async def _create_runner(self) -> CommandRunner | None:
+    async def _create_runner(self) -> ShadowRunner | None:
         """Create the command runner for a turn, or return None if commands are disabled or there is no sandbox."""
         commands = self.user.file.commands
         return await self._runner_factory(commands, self.user.environment) if commands.enabled else None

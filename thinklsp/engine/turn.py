@@ -69,9 +69,8 @@ from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.store_folder import SessionTexts
-from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.registry import READ_SKILL, TOOLS
-from thinklsp.tools.tool import AnyTool, ToolContext
+from thinklsp.tools.tool import AnyTool, Editor, NoEditor, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOST = "The turn was stopped, because another thinklsp has taken over its session. Open the session again."
