@@ -81,7 +81,6 @@ FOREIGN: dict[str, tuple[Call, object]] = {
     "read_transcript": (lambda store, session: store.read_transcript(session.id, None), "This workspace has no such"),
     "delete": (lambda store, session: store.delete(session.id, None), "This workspace has no such session"),
     "find_in_use": (lambda store, session: store.find_in_use([session.id]), frozenset()),
-    "find_last_step": (lambda store, session: store.find_last_step(session.id), None),
     "list_fallbacks": (lambda store, session: store.list_fallbacks(session.id, "s"), "This workspace has no such"),
     "list_unknown_edits": (lambda store, session: store.list_unknown_edits("w"), ()),
     "find_written_turn": (lambda store, session: store.find_written_turn("w"), None),
