@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.e2e.conformance.slow.test_lsp_chat_ends import LONG, SUMMARY, document_with_talk, prompt
-from tests.e2e.conformance.slow.test_lsp_sessions import refused, sessions, terminal
+from tests.e2e.conformance.slow.test_chat_ends import LONG, SUMMARY, document_with_talk, prompt
+from tests.e2e.conformance.slow.test_sessions import refused, sessions, terminal
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conformance.slow.test_lsp_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
+from tests.e2e.conformance.slow.test_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
 from tests.support.outside import start
 from tests.support.shadowing import needs_sandbox
 from tests.support.signing_server import Text, Thinking, answer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.acting import chat, edit_file, refused, say
-from tests.e2e.conformance.slow.test_lsp_restarts import take_turns
+from tests.e2e.conformance.slow.test_restarts import take_turns
 from tests.e2e.conftest import Begin
 from tests.support.listening import Listening
 from tests.support.outside import MODEL, statuses

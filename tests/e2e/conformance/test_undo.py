@@ -11,7 +11,7 @@ import pytest
 from lsprotocol import types
 
 from tests.e2e.acting import begin_file, chat, edit_file, read_before, say, start_chat, write_file
-from tests.e2e.conformance.test_lsp_partial import accept_files
+from tests.e2e.conformance.test_partial import accept_files
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities

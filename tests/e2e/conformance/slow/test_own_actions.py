@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.acting import begin_file, edit_file, read_file, refused, say, write_file
-from tests.e2e.conformance.test_lsp_chat import chat_document, chat_uris
+from tests.e2e.conformance.test_chat import chat_document, chat_uris
 from tests.e2e.conftest import Begin
 from tests.support.client.lsp import named
 from tests.support.outside import MODEL, Outside, said

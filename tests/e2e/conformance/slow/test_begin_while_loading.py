@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.acting import say, start_chat
-from tests.e2e.conformance.test_lsp_begin import CREATE, begins, kinds
+from tests.e2e.conformance.test_begin import CREATE, begins, kinds
 from tests.e2e.conftest import Begin
 from tests.support.outside import server_with
 
