@@ -174,23 +174,21 @@ def list_file_edits(
     workspace: str,
     uris: Sequence[str],
     since: datetime,
-    writer: str,
     limit: int,
     cipher: StoreCipher,
 ) -> tuple[LedgerEdit, ...]:
-    """Return the newest applied edits of a file that other writers have made and that were not undone, oldest first.
+    """Return the newest applied edits of a file that were not undone, oldest first.
 
     `uris` contains the spellings of the file's current URI. Each edit contains only its changes to this file.
     """
     marks = ", ".join("?" * len(uris))
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM ledger WHERE coalesce(new_uri, uri) IN ({marks}) AND workspace = ? AND made >= ? "  # noqa: S608 - constants
-        "AND writer != ? AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
+        "AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
         (
             *map(replace_surrogates, uris),
             replace_surrogates(workspace),
             int(since.timestamp() * 10**9),
-            writer,
             limit,
         ),
     )

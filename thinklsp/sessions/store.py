@@ -265,8 +265,8 @@ class SessionStore(StoreBase):
     def list_earlier_edits(
         self, workspace: str, uris: Sequence[str], since: datetime, limit: int
     ) -> tuple[EarlierEdit, ...]:
-        """Return the newest edits that other stores have recorded for a file since a time, oldest first."""
-        where = (workspace, uris, since, self._writer, limit, self._cache.cipher)
+        """Return the newest edits that were recorded for a file since a time, oldest first."""
+        where = (workspace, uris, since, limit, self._cache.cipher)
         edits = self._database.read_all(edit_rows.list_file_edits, *where)
         return earlier_edits.describe_edits(
             edits[-limit:],
