@@ -19,7 +19,6 @@ from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import (
     StoredSession,
-    copy_fallbacks,
     count_shared,
     cut_messages,
     extend_generation,
@@ -116,12 +115,13 @@ def make_fork(
 
 
 def write_fork(
-    connection: RowConnection, fork_id: str, session: Session, fork: Session, cipher: StoreCipher
+    connection: RowConnection,
+    fork_id: str,  # noqa: ARG001 - every write gets the id of its session
+    fork: Session,
+    cipher: StoreCipher,
 ) -> StoredSession:
-    """Store a fork, and copy the fallbacks for its messages from the original session."""
-    stored = write_session(connection, None, fork, cipher)
-    copy_fallbacks(connection, session.id, fork_id, count_shared(session.conversation, fork.conversation))
-    return stored
+    """Store a fork."""
+    return write_session(connection, None, fork, cipher)
 
 
 def read_transcript(connection: RowConnection, session_id: str, session: Session, cipher: StoreCipher) -> Session:

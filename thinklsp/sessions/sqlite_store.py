@@ -19,7 +19,7 @@ from sqlite3 import Connection
 from typing import Concatenate, ParamSpec, TypeVar
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import ledger, session_rows
+from thinklsp.sessions import ledger
 from thinklsp.sessions.codec import build_corruption_error
 from thinklsp.sessions.encryption import MEMORY_PROTECTION, OpaqueCipher, StoreCipher, Vault, load_cipher
 from thinklsp.sessions.session_cache import SessionCache
@@ -455,7 +455,6 @@ def _open_sound(place: _Location) -> OpenedDatabase:
             _back_up(connection, path, version)
             migrate(connection, place.migrations)
         ledger.delete_old_edits(connection)
-        session_rows.delete_old_fallbacks(connection)
         return OpenedDatabase(connection, path, problems=problems, files=read_file_ids(path))
     except (sqlite3.Error, OSError):
         connection.close()
