@@ -17,7 +17,6 @@ from thinklsp.core.messages import Conversation, ImageBlock, Message, OpaqueStat
 from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
     FindImage,
-    RowConnection,
     build_corruption_error,
     build_usage,
     compute_message_crc,
@@ -31,7 +30,7 @@ from thinklsp.sessions.codec import (
     read_number,
     replace_surrogates,
 )
-from thinklsp.sessions.encryption import OpaqueRow, SessionCipher, StoreCipher, decrypt_title
+from thinklsp.sessions.encryption import OpaqueRow, RowConnection, SessionCipher, decrypt_title
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session, SessionSummary
 
@@ -63,14 +62,14 @@ def choose_timestamp(connection: RowConnection) -> int:
     return max(time.time_ns(), read_number(latest) + 1)
 
 
-def read_session(connection: RowConnection, session_id: str, cipher: StoreCipher) -> StoredSession | None:
+def read_session(connection: RowConnection, session_id: str) -> StoredSession | None:
     """Read a session, or return None if it is not in the database."""
     row = connection.execute(f"SELECT {_SESSION_COLUMNS} FROM session WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
     workspace, title, choices, steps, *states, prompts, messages, generation, revision = row[: -len(USAGE_COLUMNS)]
     unanswered, interrupted, undone = map(bool, states)
-    session_cipher = cipher.find(connection, session_id)
+    session_cipher = connection.cipher.find(connection, session_id)
     history = read_history(connection, session_id, read_number(generation), session_cipher)
     session = Session(
         session_id,
@@ -94,20 +93,16 @@ def read_session(connection: RowConnection, session_id: str, cipher: StoreCipher
 
 
 def write_session(
-    connection: RowConnection,
-    before: StoredSession | None,
-    session: Session,
-    cipher: StoreCipher,
-    model: str | None = None,
+    connection: RowConnection, before: StoredSession | None, session: Session, model: str | None = None
 ) -> StoredSession:
     """Store the changes to a session. `before` is the stored session."""
     if before is not None and not before.is_sound:
         note = "The version before damaged parts were removed."
-        return replace_conversation(connection, before, session, cipher, secrets.token_hex(16), note)
+        return replace_conversation(connection, before, session, secrets.token_hex(16), note)
     generation = 0 if before is None else before.generation
     old: Conversation = () if before is None else before.session.conversation
     start = count_shared(old, session.conversation)
-    session_cipher = cipher.ensure(connection, session.id)
+    session_cipher = connection.cipher.ensure(connection, session.id)
     if before is None:
         _insert_session(connection, session)
     size = cut_messages(connection, session.id, generation, start, session_cipher) if start < len(old) else 0
@@ -120,7 +115,7 @@ def write_session(
 
 
 def replace_conversation(
-    connection: RowConnection, before: StoredSession, session: Session, cipher: StoreCipher, archive_id: str, note: str
+    connection: RowConnection, before: StoredSession, session: Session, archive_id: str, note: str
 ) -> StoredSession:
     """Replace the conversation of a session and archive the previous conversation."""
     [(rows,)] = connection.execute(
@@ -128,7 +123,7 @@ def replace_conversation(
     )
     [(generation,)] = connection.execute("SELECT max(generation) + 1 FROM message WHERE session = ?", (session.id,))
     generation = max(read_number(generation), before.generation + 1)
-    session_cipher = cipher.ensure(connection, session.id)
+    session_cipher = connection.cipher.ensure(connection, session.id)
     connection.execute(
         "INSERT INTO archive VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -204,14 +199,14 @@ def _update_session(
     )
 
 
-def list_summaries(connection: RowConnection, workspace: str | None, cipher: StoreCipher) -> tuple[SessionSummary, ...]:
+def list_summaries(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
     """Return a summary of each session that has content, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (replace_surrogates(workspace),))
     rows = connection.execute(
         f"SELECT {_SUMMARY_COLUMNS} FROM session WHERE {place}{_HAS_CONTENT} ORDER BY updated DESC",  # noqa: S608 - constants
         values,
     ).fetchall()
-    ciphers = cipher.find_all(connection, {row[0] for row in rows})
+    ciphers = connection.cipher.find_all(connection, {row[0] for row in rows})
     summaries = []
     for session_id, title, of_workspace, model, steps, messages, size, created, updated, *usage in rows:
         figures = (read_number(steps), read_number(messages), read_number(size))
@@ -343,8 +338,7 @@ def append_messages(
         blocks = cipher.encrypt("message.blocks", (generation, sequence), row.blocks)
         check = compute_message_crc(row.role, row.stop_reason, blocks)
         connection.execute(
-            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*place, row.role, row.stop_reason, blocks, check),
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, row.role, row.stop_reason, blocks, check)
         )
         checks.append((sequence, check))
         size += len(row.blocks)

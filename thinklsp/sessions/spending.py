@@ -12,13 +12,8 @@ from datetime import UTC, date, datetime
 from typing import Literal
 
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import (
-    USAGE_COLUMNS,
-    RowConnection,
-    build_usage,
-    list_usage_values,
-    replace_surrogates,
-)
+from thinklsp.sessions.codec import USAGE_COLUMNS, build_usage, list_usage_values, replace_surrogates
+from thinklsp.sessions.encryption import RowConnection
 
 COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)

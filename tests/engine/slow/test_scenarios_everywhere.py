@@ -22,7 +22,7 @@ from tests.support.services import WAYS, Way
 from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.prompts import Excerpt, build_action_prompt
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE
-from thinklsp.cli.demo_script import make_project
+from thinklsp.cli.demo import make_project
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.http.retry import RetryPolicy

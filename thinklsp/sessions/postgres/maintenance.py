@@ -344,11 +344,7 @@ def _encrypt_session(rows: PostgresConnection, owner: Owner, keys: TenantKeys) -
 
 
 def _encrypt_rows(
-    rows: PostgresConnection,
-    table: str,
-    owner: Owner,
-    origins: list[tuple[str, ...]],
-    cipher: SessionCipher,
+    rows: PostgresConnection, table: str, owner: Owner, origins: list[tuple[str, ...]], cipher: SessionCipher
 ) -> None:
     columns = list_columns(table)
     session_column, keys = _TABLES[table]
