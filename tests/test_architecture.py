@@ -26,7 +26,6 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", 
 LATE_IMPORTS = {
     "thinklsp/__main__.py": "nothing is imported before the search path is safe",
     "thinklsp/acp/acp_server.py": "`initialize` is answered before the engine is loaded",
-    "thinklsp/cli/demo.py": "the title of the demo is shown before pygls is loaded",
     "thinklsp/cli/main.py": "only the kind of server that is wanted is loaded",
     "thinklsp/cli/store.py": "psycopg is an optional package",
     "thinklsp/cli/serve_sockets.py": "as in main.py; the libraries of tokens, metrics and traces are optional",
@@ -36,8 +35,8 @@ LATE_IMPORTS = {
     "thinklsp/lsp/editor/connection_state.py": "a server for one user hashes nothing",
     "thinklsp/lsp/server.py": "the first code action is served before the settings are checked",
     "thinklsp/lsp/transport/connection.py": "the first code action is served before the engine is loaded",
-    "thinklsp/sessions/postgres_store.py": "a single user has no psycopg",
-    "thinklsp/symbols/grammars.py": "as in outline.py",
+    "thinklsp/mcp_client/tool_schemas.py": "jsonschema comes with the MCP SDK, and only a worker process needs it",
+    "thinklsp/sessions/postgres/postgres_store.py": "a single user has no psycopg",
     "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
 }
 
@@ -111,7 +110,6 @@ def test_imports_inside_functions_have_a_reason() -> None:
         ("lsp/transport/connection.py", engine),
         ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
         # One subcommand does not load what another one needs.
-        ("cli/demo.py", ["cli.demo_script"]),
         ("cli/main.py", ["cli", "cli.serve_sockets"]),
         ("cli/serve_sockets.py", sockets),
         ("cli/serve_stdio.py", stdio),

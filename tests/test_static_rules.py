@@ -119,17 +119,16 @@ STARTING = (
 # the list of processes.
 OPENERS = (
     "thinklsp/workspace/paths.py", "thinklsp/workspace/shadow.py",
-    "thinklsp/settings/private_paths.py", "thinklsp/sessions/folder.py", "thinklsp/sessions/kept_texts.py",
-    "thinklsp/sessions/leases.py",
-    "thinklsp/sandbox/", "thinklsp/tools/shadows.py", "thinklsp/engine/diagnosis.py", "thinklsp/cli/",
+    "thinklsp/settings/private_paths.py", "thinklsp/sessions/store_folder.py",
+    "thinklsp/sandbox/", "thinklsp/tools/shadow_runner.py", "thinklsp/engine/diagnosis.py", "thinklsp/cli/",
     "thinklsp/mcp_client/server_guard.py",
 )  # fmt: skip
 # By argv each, which they check: the sandbox, search and git, the user's own key command, the demo's server, workers,
 # the editor that is set up.
 STARTERS = (
     "thinklsp/sandbox/launcher.py", "thinklsp/sandbox/process.py", "thinklsp/sandbox/bubblewrap.py",
-    "thinklsp/tools/programs.py", "thinklsp/settings/access.py", "thinklsp/cli/demo_client.py",
-    "thinklsp/cli/demo_script.py", "thinklsp/cli/setup/__init__.py", "thinklsp/cli/setup/editors.py",
+    "thinklsp/sandbox/process.py", "thinklsp/settings/access.py", "thinklsp/cli/demo_editor.py",
+    "thinklsp/cli/demo.py", "thinklsp/cli/setup/__init__.py", "thinklsp/cli/setup/editors.py",
     "thinklsp/workers/__init__.py", "thinklsp/mcp_client/guarded_process.py", "thinklsp/mcp_client/server_guard.py",
 )  # fmt: skip
 

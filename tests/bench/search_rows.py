@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.bench.measure import Bench, Figure, Unavailable, clean_environment, compared, elapsed, in_turn
 from tests.support.shadowing import PROBLEM, shadowed
 from thinklsp.tools.read import FileWalk
-from thinklsp.tools.ripgrep import Query, find_ripgrep, search_tree
+from thinklsp.tools.search import Query, find_ripgrep, search_tree
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView

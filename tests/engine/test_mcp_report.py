@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.settings.test_sources import user
 from thinklsp.engine.mcp_report import describe_servers, inspect_connection
 from thinklsp.mcp_client.connection import McpConnection
-from thinklsp.mcp_client.pins import Pins
-from thinklsp.mcp_client.user_servers import list_user_servers
+from thinklsp.mcp_client.consent import Pins
+from thinklsp.mcp_client.server_entries import list_user_servers
 
 SERVER = Path(__file__).parents[1] / "cli" / "small_mcp_server.py"
 TOOLS = [

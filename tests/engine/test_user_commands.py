@@ -19,8 +19,9 @@ from thinklsp.engine.user_commands import UserCommands
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import ActionSection
-from thinklsp.tools.command_runs import Approval, NotPermitted
+from thinklsp.tools.command import Approval
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
+from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView

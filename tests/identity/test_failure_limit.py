@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thinklsp.identity.failure_limit import MAX_FAILURES, PERIOD_SECONDS, FailureLimit
+from thinklsp.identity.tokens import MAX_FAILURES, PERIOD_SECONDS, FailureLimit
 
 
 def test_limit_is_per_address_and_minute() -> None:

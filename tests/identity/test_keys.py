@@ -20,13 +20,15 @@ from tests.support.identity_provider import (
     make_rsa_key,
 )
 from thinklsp.core.errors import TokenRefused
-from thinklsp.identity.jwt_verifier import JwtVerifier, SigningKey, parse_key_set
-from thinklsp.identity.key_fetcher import KeyFetcher
-from thinklsp.identity.signing_keys import (
+from thinklsp.identity.jwt_verifier import (
     MAX_AGE_SECONDS,
     MAX_OUTAGE_SECONDS,
     MIN_INTERVAL_SECONDS,
+    JwtVerifier,
+    KeyFetcher,
+    SigningKey,
     SigningKeys,
+    parse_key_set,
 )
 from thinklsp.settings.user_file import NetworkSection
 

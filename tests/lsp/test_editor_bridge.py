@@ -16,7 +16,7 @@ from tests.support.in_process import InProcess, in_process
 from tests.support.sizes import examples
 from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.lsp.editor.bridge import EditorBridge, parse_hover, parse_reports, parse_symbols, parse_targets
-from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, NamedTarget, NamedTargets, Point, Target
+from thinklsp.tools.tool import DiagnosedDocument, EditorDiagnostics, NamedTarget, NamedTargets, Point, Target
 
 A, B = "file:///ws/a%20b.py", "file:///ws/b.py"
 TEXT = "import os\n🙂 = name\nlast\n"

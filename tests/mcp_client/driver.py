@@ -18,9 +18,7 @@ from typing import Any
 
 from tests.support.loop_watch import watch
 from thinklsp.core.errors import McpFailed
-from thinklsp.mcp_client.call_result import ResultText
-from thinklsp.mcp_client.connection import McpConnection
-from thinklsp.mcp_client.sdk import load_session_class
+from thinklsp.mcp_client.connection import McpConnection, load_session_class
 from thinklsp.mcp_client.server_config import ServerConfig
 
 
@@ -33,12 +31,7 @@ async def run(cases: list[Any]) -> None:
 async def drive(case: Any) -> dict[str, Any]:
     config = ServerConfig("hostile", tuple(case["command"]), **case["options"])
     connection = McpConnection(config, os.environ, [os.getcwd()], pause=never)
-    report: dict[str, Any] = {"calls": [], "changes": 0, "error": ""}
-
-    def count() -> None:
-        report["changes"] += 1
-
-    connection.on_tools_changed = count
+    report: dict[str, Any] = {"calls": [], "error": ""}
     before = reset_peak()
     try:
         await connection.start()
@@ -50,6 +43,7 @@ async def drive(case: Any) -> dict[str, Any]:
         tell(report)
         await asyncio.Event().wait()
     report |= {"state": connection.state, "tools": len(connection.tools)}
+    report["changed"] = connection.are_tools_stale
     begun = time.monotonic()
     await connection.aclose()
     return {**report, "close_seconds": time.monotonic() - begun, "memory": read_status("VmHWM") - before}
@@ -65,7 +59,7 @@ async def call(connection: McpConnection, arguments: Any) -> str:
         result = await connection.call("work", arguments, decline)
     except McpFailed as error:
         return f"failed: {error}"
-    return "".join(part.text for part in result.parts if isinstance(part, ResultText))[:2000]
+    return "".join(part for part in result.parts if isinstance(part, str))[:2000]
 
 
 async def decline(_message: str, _schema: Mapping[str, Any]) -> None:

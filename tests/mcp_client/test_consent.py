@@ -15,11 +15,9 @@ from tests.settings.test_sources import SECRET, user
 from thinklsp.acp.params import NewSessionParams, parse_params
 from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import SettingsError
-from thinklsp.mcp_client.approvals import Approvals, is_approved, is_changed
-from thinklsp.mcp_client.client_servers import ClientServer, offer_client_servers
-from thinklsp.mcp_client.consent import NONE_OF_THEM, USE, ServerConsent
-from thinklsp.mcp_client.offered_server import OfferedServer, compute_digest
-from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.mcp_client.consent import NONE_OF_THEM, USE, Approvals, ServerConsent, is_approved, is_changed
+from thinklsp.mcp_client.server_config import OfferedServer, ServerConfig, compute_digest
+from thinklsp.mcp_client.server_entries import ClientServer, offer_client_servers
 
 
 def offer(name: str = "a", command: str = "x", folder: str = "/project") -> OfferedServer:
@@ -191,7 +189,7 @@ def test_the_servers_of_a_client_are_offered(tmp_path: Path) -> None:
     assert {each.config.source for each in offered} == {"client"}
     assert len(problems) == 4
     assert SECRET not in repr(offered) + repr(problems)
-    for part in ("`sse` is not supported", "your config.toml has a server", "another server of this name", "use https"):
+    for part in ("`sse` is not supported", "your config.toml has a server", "another server of that name", "use https"):
         assert any(part in problem for problem in problems), part
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thinklsp.mcp_client.form_questions import FormQuestions
+from thinklsp.mcp_client.elicitation import FormQuestions
 
 NAME = {"type": "string", "minLength": 2, "maxLength": 4}
 

@@ -16,7 +16,6 @@ import pytest
 
 from tests.mcp_client.http_stub import TOOL, Answer, Request, Response, behave, reply, serve
 from thinklsp.core.errors import McpFailed
-from thinklsp.mcp_client.call_result import ResultText
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
 
@@ -50,7 +49,7 @@ async def test_a_redirect_within_the_origin_is_followed_with_the_token() -> None
     async with serve(moved("/other")) as stub, connect(f"{stub.url}/mcp", token_command=TOKEN) as connection:
         await connection.start()
         assert [tool.name for tool in connection.tools] == ["work"]
-        assert (await connection.call("work", {}, decline)).parts == (ResultText("/other"),)
+        assert (await connection.call("work", {}, decline)).parts == ("/other",)
         assert {request.headers.get("authorization") for request in stub.requests} == {"Bearer t-1"}
 
 
@@ -140,22 +139,7 @@ async def test_an_answer_of_four_mebibytes_is_read() -> None:
     size = 4 * 1024 * 1024 - 200
     async with serve(answer_with_text(size)) as stub, connect(f"{stub.url}/mcp") as connection:
         await connection.start()
-        assert (await connection.call("work", {}, decline)).parts == (ResultText("x" * size),)
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("http://example.com/mcp", "Refusing plain HTTP to example.com"),
-        ("https://user:pw@example.com/mcp", "contains a user name or password"),
-        ("ftp://example.com", "must start with https://"),
-        ("https://example.com:x/", "is invalid"),
-    ],
-)
-async def test_a_url_that_is_not_safe_is_refused(url: str, message: str) -> None:
-    async with connect(url) as connection:
-        with pytest.raises(McpFailed, match=message):
-            await connection.start()
+        assert (await connection.call("work", {}, decline)).parts == ("x" * size,)
 
 
 async def test_a_server_that_is_not_there_ends_with_a_sentence() -> None:
@@ -184,7 +168,7 @@ async def test_a_server_of_the_sdk_is_used_over_http() -> None:
             await connection.start()
             assert connection.era == "2026-07-28"
             result = await connection.call("add", {"a": 1, "b": 2}, decline)
-            assert json.loads(str(result.parts[0].text)) == 3  # type: ignore[union-attr] # a text
+            assert json.loads(str(result.parts[0])) == 3
     finally:
         process.kill()
         await process.communicate()

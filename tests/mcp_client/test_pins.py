@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from tests.support.sizes import examples
 from thinklsp.core.text_safety import find_invisible
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.pins import Pins, PinsUnusable, format_definition, format_first_sight
-from thinklsp.mcp_client.server_config import ServerConfig
-from thinklsp.mcp_client.tool_hashes import hash_json, hash_tool
+from thinklsp.mcp_client.consent import Pins, PinsUnusable, format_definition, format_first_sight
+from thinklsp.mcp_client.server_config import ListedTool, ServerConfig, compute_digest
+from thinklsp.mcp_client.tool_schemas import hash_tool
 from thinklsp.settings.private_paths import lock_folder
 
 SERVER = ServerConfig("files", ("serve", "--stdio"))
@@ -119,13 +118,9 @@ def test_a_renamed_tool_counts_as_new(pins: Pins) -> None:
     pins.accept(SERVER, [READ, WRITE])
     report = pins.check(SERVER, [replace(READ, name="fetch"), WRITE])
     assert report.removed == ("read",)
-    assert report.tools["fetch"].renamed_from == "read"
     assert report.needs_question("fetch")
     assert not report.allows("fetch")
-    assert report.build_notices() == (
-        "The MCP server `files` renamed its tool `read` to `fetch`. The tool counts as new.",
-        "The MCP server `files` no longer has the tools `read`.",
-    )
+    assert report.build_notices() == ("The MCP server `files` no longer has the tools `read`.",)
 
 
 def test_a_removed_tool_is_remembered_until_the_set_is_replaced(pins: Pins) -> None:
@@ -134,8 +129,9 @@ def test_a_removed_tool_is_remembered_until_the_set_is_replaced(pins: Pins) -> N
     assert pins.check(SERVER, [CHANGES["title"]]).tools["read"].state == "changed"
     pins.accept(SERVER, [WRITE], replace=True)
     assert pins.check(SERVER, [WRITE]).removed == ()
-    pins.forget(SERVER)
-    assert pins.check(SERVER, [WRITE]).server == "new"
+    text = Path(pins.path).read_text()
+    Path(pins.path).write_text(text.replace('"definition":', '"content": "0", "definition":'))
+    assert pins.check(SERVER, [WRITE]).allows("write"), "a file of an earlier version"
 
 
 def test_servers_of_two_projects_may_share_a_name(pins: Pins) -> None:
@@ -215,8 +211,8 @@ def test_a_lock_of_another_process_is_waited_for(pins: Pins) -> None:
 @given(st.dictionaries(st.text(), JSON))
 def test_the_hash_is_that_of_canonical_json(value: dict[str, Any]) -> None:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    assert hash_json(value) == sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    assert hash_json(json.loads(text)) == hash_json(dict(reversed(value.items())))
+    assert compute_digest(value) == sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    assert compute_digest(json.loads(text)) == compute_digest(dict(reversed(value.items())))
 
 
 @given(st.text(min_size=1))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.settings.test_sources import SECRET, user
-from thinklsp.mcp_client.project_files import ProjectServers, read_project_servers
+from thinklsp.mcp_client.server_entries import Offers, read_project_servers
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.workspace.paths import Root
 
@@ -31,12 +31,12 @@ def write(root: Root, entries: Any, name: str = ".mcp.json", key: str = "mcpServ
     Path(root.path, name).write_text(entries if isinstance(entries, str) else json.dumps({key: entries}))
 
 
-def read(root: Root, settings: UserSettings) -> ProjectServers:
+def read(root: Root, settings: UserSettings) -> Offers:
     return read_project_servers([root], settings)
 
 
 def test_a_folder_without_files_offers_nothing(project: Root, tmp_path: Path) -> None:
-    assert read(project, mine(tmp_path)) == ProjectServers()
+    assert read(project, mine(tmp_path)) == ((), ())
 
 
 def test_both_files_are_read_and_servers_are_sorted(project: Root, tmp_path: Path) -> None:
@@ -44,14 +44,14 @@ def test_both_files_are_read_and_servers_are_sorted(project: Root, tmp_path: Pat
     text = '{ // comment\n "servers": {"a": {"type": "http", "url": "https://x/mcp", "headers": {"A": "b"}},},\n}'
     write(project, text, ".vscode/mcp.json")
     found = read(project, mine(tmp_path, "[mcp]\nsandbox = true"))
-    assert found.notices == ()
-    far, near = found.offered
+    assert found[1] == ()
+    far, near = found[0]
     assert (far.config.name, far.config.url, far.config.headers) == ("a", "https://x/mcp", {"A": "b"})
     assert (near.config.command, near.config.cwd) == (("z", "a b"), project.path)
     assert near.config.env == {"PORT": "5", "A": "x"}
     assert (near.config.is_sandboxed, far.config.is_sandboxed) == (True, False)
-    assert {server.config.source for server in found.offered} == {"project"}
-    assert {server.folder for server in found.offered} == {project.path}
+    assert {server.config.source for server in found[0]} == {"project"}
+    assert {server.folder for server in found[0]} == {project.path}
     # A value in the file can change what the program does, so the description shows it.
     assert near.description.splitlines() == [
         "Command: z 'a b'",
@@ -77,9 +77,9 @@ def test_variables_have_values_only_if_the_user_lists_them(project: Root, tmp_pa
     for text, value in cases.items():
         write(project, {"a": {"command": "x", "args": [text]}})
         found = read(project, settings)
-        assert found.notices == ()
-        assert [server.config.command[1] for server in found.offered] == [value], text
-        assert "v9v" not in found.offered[0].description
+        assert found[1] == ()
+        assert [server.config.command[1] for server in found[0]] == [value], text
+        assert "v9v" not in found[0][0].description
     for text, sentence in {
         "${ANTHROPIC_API_KEY}": "add its name to `project_env`",
         "${UNSET}": "the variable `UNSET`, which is not set",
@@ -90,15 +90,15 @@ def test_variables_have_values_only_if_the_user_lists_them(project: Root, tmp_pa
     }.items():
         write(project, {"a": {"url": "https://x", "headers": {"A": text}}, "b": {"command": "x"}})
         found = read(project, settings)
-        assert [server.config.name for server in found.offered] == ["b"], text
-        assert sentence in found.notices[0]
-        assert SECRET not in found.notices[0]
+        assert [server.config.name for server in found[0]] == ["b"], text
+        assert sentence in found[1][0]
+        assert SECRET not in found[1][0]
 
 
 def test_a_value_is_not_expanded_again(project: Root, tmp_path: Path) -> None:
     settings = mine(tmp_path, '[mcp]\nproject_env = ["A"]', A="${B}", B=SECRET)
     write(project, {"a": {"command": "x", "args": ["${A}"]}})
-    assert read(project, settings).offered[0].config.command == ("x", "${B}")
+    assert read(project, settings)[0][0].config.command == ("x", "${B}")
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a lone surrogate": ({"command": "x", "args": ["\ud800"]}, "a character that no program can receive"),
     "a number for an argument": ({"command": "x", "args": [5]}, "`args` must be a list of texts"),
     "a list of variables": ({"command": "x", "env": ["A=b"]}, "`env` must be an object"),
-    "a null for a value": ({"command": "x", "env": {"A": None}}, "the values in `env` must be texts"),
+    "a null for a value": ({"command": "x", "env": {"A": None}}, "`env` must be an object of texts"),
     "a name of a variable": ({"command": "x", "env": {"A=": "b"}}, "the variable `A=` cannot be set"),
     "a relative folder": ({"command": "x", "cwd": "src"}, "`cwd` must be an absolute path"),
     "no certificate": ({"url": "http://example.com"}, "`url` must use https"),
@@ -128,8 +128,8 @@ def test_a_wrong_entry_is_off_with_a_sentence(project: Root, tmp_path: Path, cas
     entry, sentence = WRONG[case]
     write(project, {"bad": entry, "good": {"command": "x"}})
     found = read(project, mine(tmp_path))
-    assert [server.config.name for server in found.offered] == ["good"]
-    [notice] = found.notices
+    assert [server.config.name for server in found[0]] == ["good"]
+    [notice] = found[1]
     assert notice.startswith("The MCP server `bad` in `.mcp.json` is off: ")
     assert sentence in notice
 
@@ -151,8 +151,8 @@ def test_a_wrong_file_is_one_sentence(project: Root, tmp_path: Path, case: str) 
     Path(project.path, ".mcp.json").write_bytes(data if isinstance(data, bytes) else data.encode())
     write(project, {"a": {"command": "x"}}, ".vscode/mcp.json", "servers")
     found = read(project, mine(tmp_path))
-    assert [server.config.name for server in found.offered] == ["a"]
-    [notice] = found.notices
+    assert [server.config.name for server in found[0]] == ["a"]
+    [notice] = found[1]
     assert notice.startswith("`.mcp.json` ")
     assert "ignored" in notice
 
@@ -161,25 +161,25 @@ def test_a_link_out_of_the_folder_is_refused(project: Root, tmp_path: Path) -> N
     (tmp_path / "other.json").write_text(json.dumps({"mcpServers": {"a": {"command": "x"}}}))
     os.symlink(tmp_path / "other.json", Path(project.path, ".mcp.json"))
     found = read(project, mine(tmp_path))
-    assert found.offered == ()
-    assert "leads through a symbolic link" in found.notices[0]
+    assert found[0] == ()
+    assert "leads through a symbolic link" in found[1][0]
 
 
 def test_the_users_own_server_wins_with_a_notice(project: Root, tmp_path: Path) -> None:
     write(project, {name: {"command": "theirs"} for name in ("on", "off", "wrong", "new")})
     toml = '[mcp.servers.on]\ncommand = "x"\n[mcp.servers.off]\nenabled = false\n[mcp.servers.wrong]\n'
     found = read(project, mine(tmp_path, toml))
-    assert [server.config.name for server in found.offered] == ["new"]
-    assert len(found.notices) == 3
-    assert all("your config.toml has a server of that name" in notice for notice in found.notices)
+    assert [server.config.name for server in found[0]] == ["new"]
+    assert len(found[1]) == 3
+    assert all("your config.toml has a server of that name" in notice for notice in found[1])
 
 
 def test_the_first_of_two_servers_with_one_name_is_offered(project: Root, tmp_path: Path) -> None:
     write(project, {"a": {"command": "x"}, "b": {"command": "x"}})
     write(project, {"a": {"command": "x"}, "b": {"command": "y"}}, ".vscode/mcp.json", "servers")
     found = read(project, mine(tmp_path))
-    assert [server.config.command for server in found.offered] == [("x",), ("x",)]
-    [notice] = found.notices
+    assert [server.config.command for server in found[0]] == [("x",), ("x",)]
+    [notice] = found[1]
     assert "`b` in `.vscode/mcp.json` is not used, because `.mcp.json` has a server of that name" in notice
 
 
@@ -193,21 +193,21 @@ def test_the_digest_changes_with_every_part_of_an_entry(project: Root, tmp_path:
     digests = set()
     for change in changes:
         write(project, {"a": entry | change})
-        digests.add(read(project, mine(tmp_path)).offered[0].digest)
+        digests.add(read(project, mine(tmp_path))[0][0].digest)
     assert len(digests) == len(changes)
     # The order of keys and the white space do not matter.
     reordered = dict(reversed(entry.items()))
     Path(project.path, ".mcp.json").write_text(json.dumps({"mcpServers": {"a": reordered}}, indent=4))
-    assert read(project, mine(tmp_path)).offered[0].digest in digests
+    assert read(project, mine(tmp_path))[0][0].digest in digests
 
 
 def test_more_servers_than_the_limit_are_named(project: Root, tmp_path: Path) -> None:
     write(project, {f"s{number}": {"command": "x"} for number in range(40)})
     found = read(project, mine(tmp_path))
-    assert len(found.offered) == 32
-    assert found.notices == ("`.mcp.json` names 40 MCP servers. Only the first 32 are offered.",)
+    assert len(found[0]) == 32
+    assert found[1] == ("`.mcp.json` names 40 MCP servers. Only the first 32 are offered.",)
 
 
 def test_a_disabled_entry_is_not_offered(project: Root, tmp_path: Path) -> None:
     write(project, {"a": {"command": "x", "disabled": True}})
-    assert read(project, mine(tmp_path)) == ProjectServers()
+    assert read(project, mine(tmp_path)) == ((), ())

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from thinklsp.mcp_client.call_result import ResultText
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.sandbox.bubblewrap import find_sandbox_problem
@@ -81,8 +80,8 @@ async def test_a_sandboxed_server_writes_only_to_the_workspace(tmp_path: Path) -
         [part] = (await connection.call("look", {}, decline)).parts
     finally:
         await connection.aclose()
-    assert isinstance(part, ResultText)
-    found = json.loads(part.text)
+    assert isinstance(part, str)
+    found = json.loads(part)
     assert (folder / "written").read_text() == "x"
     assert found["written"] == "written"
     assert found["/usr/written"] != "written"

@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.mcp_client.message_check import MAX_VALUES, BadMessage, check_structure, parse_message
-from thinklsp.mcp_client.message_filter import MessageFilter
-from thinklsp.mcp_client.sdk import explain_missing_sdk
+from thinklsp.mcp_client.connection import build_environment, explain_missing_sdk
+from thinklsp.mcp_client.message_limits import (
+    MAX_VALUES,
+    BadMessage,
+    MessageFilter,
+    check_structure,
+    limit_tools,
+    parse_message,
+)
 from thinklsp.mcp_client.server_config import ServerConfig
-from thinklsp.mcp_client.server_environment import build_environment
 
 EAGER = (
-    "call_result", "connection", "elicitations", "listed_tool", "message_check", "message_filter", "sandboxed_command",
-    "sdk", "server_config", "server_environment", "server_guard", "guarded_process", "untrusted_text",
+    "call_result", "connection", "consent", "elicitation", "guarded_process", "message_limits", "server_config",
+    "server_entries", "server_guard", "server_pool", "tool_schemas",
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -84,6 +89,17 @@ def test_the_limit_of_messages_is_one_of_a_window() -> None:
         messages.should_pass({"method": "ping", "id": 1})
 
 
+def test_only_wanted_tools_are_passed_on() -> None:
+    tools = [{"name": f"t{number}"} for number in reversed(range(900))]
+    message = {"id": 1, "result": {"tools": tools, "nextCursor": "more"}}
+    passed = limit_tools(message, lambda name: name.endswith("0"))
+    assert passed == {"id": 1, "result": {"tools": tools[9::10], "nextCursor": "more"}}
+    passed = limit_tools(message, lambda _name: True)
+    assert [tool["name"] for tool in passed["result"]["tools"]] == sorted(tool["name"] for tool in tools)[:250]
+    for other in ({"id": 1, "error": {}}, {"id": 1, "result": {"tools": ["x"] * 999}}, {"method": "x", "params": {}}):
+        assert limit_tools(other, lambda _name: False) is other
+
+
 def test_the_environment_is_stripped() -> None:
     own = {"HOME": "/h", "PATH": "bin:/usr/bin:.", "GEMINI_API_KEY": "k", "AWS_SECRET": "s", "THINKLSP_A": "1"}
     config = ServerConfig("a", ("x",), env={"A": "1", "ANTHROPIC_API_KEY": "k", "thinklsp_b": "2"})
@@ -108,12 +124,8 @@ def test_nothing_loads_the_sdk_before_a_server_starts() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_without_the_sdk_there_is_a_command_that_installs_it() -> None:
+def test_without_the_sdk_there_is_a_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert explain_missing_sdk() is None
-    code = "import sys\nsys.path = [p for p in sys.path if 'site-packages' not in p]\nsys.path.insert(0, '.')\n"
-    code += "from thinklsp.mcp_client.sdk import explain_missing_sdk\nprint(explain_missing_sdk())"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=os.getcwd()
-    )
+    monkeypatch.setitem(sys.modules, "mcp", None)
     command = f"{sys.executable} -m pip install 'mcp>=2.3,<3'"
-    assert done.stdout.strip() == f"MCP servers need one more package. Run {command} and restart thinklsp."
+    assert explain_missing_sdk() == f"MCP servers need one more package. Run {command} and restart thinklsp."

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.tool_names import assign_names, build_tool_names
+from thinklsp.mcp_client.tool_schemas import assign_names
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
 
 ACCEPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -78,8 +77,3 @@ def test_colliding_digests_are_replaced_by_longer_ones() -> None:
     names = assign_names([first, second])
     assert len(set(names.values())) == 2
     assert all(ACCEPTED.fullmatch(name) and re.search("_[0-9a-f]{16}$", name) for name in names.values())
-
-
-def test_a_tool_that_is_listed_twice_has_one_name() -> None:
-    tool = ListedTool("s", "t")
-    assert build_tool_names([tool, tool]) == {("s", "t"): "mcp__s__t"}

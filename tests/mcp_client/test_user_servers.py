@@ -10,7 +10,7 @@ import pytest
 from tests.settings.test_sources import SECRET, editor, user
 from thinklsp.core.errors import SettingsError
 from thinklsp.mcp_client.server_config import ServerConfig
-from thinklsp.mcp_client.user_servers import list_disabled_servers, list_user_servers
+from thinklsp.mcp_client.server_entries import list_disabled_servers, list_user_servers
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.settings.user_file import build_file_schema
 

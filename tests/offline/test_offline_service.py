@@ -149,7 +149,7 @@ def test_the_environment_selects_the_scenario() -> None:
 )
 def test_errors_have_the_services_form(fault: str, status: int, kind: str, message: str) -> None:
     reply = OfflineTalk(f"{STEP}fault = {{ http_error = {fault} }}").reply(request("x", stream=True))
-    error = json.loads(reply.pieces[0].data)
+    error = json.loads(reply.pieces[0][1])
     assert (reply.status, error) == (status, {"type": "error", "error": {"type": kind, "message": message}})
     assert reply.headers.get("retry-after") == ("7" if status == 429 else None)
 

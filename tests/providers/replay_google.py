@@ -180,35 +180,3 @@ HISTORIES: dict[str, tuple[Conversation, list[Json]]] = {
         [ASK, model({"text": "b"}), user(GO_ON)],
     ),
 }
-
-# Rules of the service, each with contents that break it.
-BROKEN: dict[str, list[Json]] = {
-    "there are no contents": [],
-    "the user has neither the first nor the last word": [model({"text": "a"})],
-    "a content is empty": [ASK, model({"text": "b"}), user()],
-    "a part is empty": [ASK, model({"text": "", "thought": True}), ASK],
-    "the user calls a tool": [user(called("k")), user(answered("k"))],
-    "a step is split": [ASK, model(called("k", "S")), model({"text": "b"}), user(answered("k"))],
-    "answers stand beside other parts": [user(EMPTY), model(called("k", "S")), user(answered("k"), {"text": "a"})],
-    "answers are not those to the calls, in their order": [
-        user(EMPTY),
-        model(called("k", "S"), called("l")),
-        user(answered("l"), answered("k")),
-    ],
-    "a response is no object of output or error": [
-        user(EMPTY),
-        model(called("k", "S")),
-        user({"functionResponse": {"id": "k", "name": "read_file", "response": "text"}}),
-    ],
-    "calls are left open": [user(EMPTY), model(called("k", "S"))],
-    "the first call of a step of the running turn is not signed": [
-        user(EMPTY),
-        model(called("k")),
-        user(answered("k")),
-    ],
-    "a stand-in for a signature where none is demanded": [
-        user(EMPTY),
-        model(called("k", "S"), called("l", DUMMY)),
-        user(answered("k"), answered("l")),
-    ],
-}

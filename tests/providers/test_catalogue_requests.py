@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -29,7 +29,6 @@ from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
 from thinklsp.providers.failures import RequestRefused
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.settings.model import Provider, Settings, build_settings
-from thinklsp.settings.sources import EditorSettings
 from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 MODES = get_args(PlannedThinkingMode)
@@ -77,12 +76,6 @@ KINDS = [
 ]  # fmt: skip
 # Every step of a loop calls this one. How the others are described is no matter of models.
 TOOL = [spec for spec in build_tool_specs(TOOLS) if spec.name == "list_files"]
-ALIASES = [
-    (provider, name)
-    for provider, simulated in SIMULATED.items()
-    for name in simulated
-    if provider != "openai-compatible" and name not in list_models(provider)
-]
 
 
 @cache
@@ -156,33 +149,6 @@ def check_loop(where: Place, plan: ThinkingPlan, answers: Sequence[Answer]) -> N
     assert [bool(answer.message.thinking) for answer in answers] == [on and readable] * len(answers), plan
 
 
-EFFORT_FIELDS = {"effort", "reasoning_effort", "thinkingLevel"}
-
-
-def fields_of(value: object) -> set[str]:
-    """Return the names of all fields of a JSON value, at any depth."""
-    if isinstance(value, Mapping):
-        return {*value}.union(*map(fields_of, value.values()))
-    return set[str]().union(*map(fields_of, value)) if isinstance(value, list) else set()
-
-
-@pytest.mark.parametrize(("provider", "model_id"), ROWS, ids=[name for _, name in ROWS])
-def test_effort_auto_sends_no_effort(provider: Provider, model_id: str) -> None:
-    """In mode `off` a level may be the form that thinks least."""
-    where = place(provider, model_id)
-    corners = (*CORNERS, *OF_GOOGLE) if provider == "google" else CORNERS
-    sent: set[ThinkingPlan] = set()
-    for mode, display, corner in product(("auto", "normal", "adaptive", "manual"), DISPLAYS, corners):
-        wish = build_settings({"thinking.mode": mode, "effort": "auto", "thinking.display": display, **corner})
-        plan = replace(build_thinking_plan(wish, where.model), notices=())
-        if plan in sent:
-            continue
-        sent.add(plan)
-        body = json.loads(bytes(where.encode(request_of(where, plan)).body))
-        del body["tools"]
-        assert fields_of(body) & EFFORT_FIELDS == set(), (mode, display, corner)
-
-
 def offers_concise(model_id: str) -> bool:
     """OpenAI's client: `concise` is for "all reasoning models after `gpt-5`"."""
     return model_id.startswith(("gpt-5.", "gpt-6"))
@@ -209,16 +175,6 @@ def test_the_length_of_summaries_is_sent_where_there_is_a_choice(provider: Provi
         assert sent in (None, "auto" if is_bent else length)
 
 
-@pytest.mark.parametrize(("provider", "model_id"), ALIASES, ids=[name for _, name in ALIASES])
-def test_dated_names_are_the_models_that_they_stand_for(provider: Provider, model_id: str) -> None:
-    where = place(provider, model_id)
-    same = [find_model(provider, name) for name in list_models(provider)]
-    assert where.model.known
-    assert replace(where.model, id="") in [replace(model, id="") for model in same]
-    plan = build_thinking_plan(build_settings({"effort": "max", "thinking.display": "summary"}), where.model)
-    check_loop(where, plan, play_loop(where, plan))
-
-
 def refused_for_its_cap(where: Place, plan: ThinkingPlan) -> bool:
     """Where the cap of a model is not known, it is the user who has to know it: such a server says what is too much."""
     if where.model.id not in ("vllm-qwen3-32b", "strict-1") or (plan.max_tokens or 0) < 100_000:
@@ -228,15 +184,6 @@ def refused_for_its_cap(where: Place, plan: ThinkingPlan) -> bool:
     return True
 
 
-@pytest.mark.parametrize("provider", SIMULATED)
-def test_the_catalogue_lists_what_the_simulator_plays(provider: Provider) -> None:
-    # Of one family no more than the name is known.
-    newest = {name for name in list_models(provider) if name.startswith("gpt-6.2-")}
-    assert {*list_models(provider)} - newest <= {*SIMULATED[provider]}
-    if provider != "openai-compatible":
-        assert [name for name in SIMULATED[provider] if not find_model(provider, name).known] == []
-
-
 def test_a_model_that_takes_no_tools_is_refused_with_a_way_out() -> None:
     where = place("google", TOOLLESS)
     (plan,) = {replace(plan, max_tokens=None) for plan in plans(where.provider, where.model)}
@@ -244,47 +191,3 @@ def test_a_model_that_takes_no_tools_is_refused_with_a_way_out() -> None:
         play_loop(where, plan, RequestFallbacks())
     assert not isinstance(refused.value, RequestRefused)
     assert f"{TOOLLESS} cannot call tools, which thinklsp needs: choose another model" in str(refused.value)
-
-
-REFUSED: dict[str, Any] = {
-    "thinking.budgetTokens": (0, 1023, 128_000, "much"),
-    "maxTokens": (0, 1023, "much"),
-    "effort": ("most", 3),
-    "thinking.mode": ("on", None),
-    "thinking.display": ("omitted",),
-}
-
-
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in REFUSED.items() for value in values])
-def test_what_no_model_takes_is_refused_with_a_sentence(key: str, value: object) -> None:
-    before = EditorSettings()
-    after, said = before.apply_configuration({key: value})
-    if value is None:
-        return
-    assert len(said) == 1
-    assert key in said[0]
-    assert said[0].endswith(".")
-    assert after.apply_configuration({})[0] == before.apply_configuration({})[0]
-
-
-JUDGES: list[tuple[Provider, str, str, Mapping[str, str], str]] = [
-    # A plan made for the first model, sent to the second.
-    ("anthropic", "claude-opus-4-5", "claude-opus-5-5", {"thinking.mode": "manual"}, "takes|thinking"),
-    ("openai", "gpt-6-sol", "gpt-6-astra", {"thinking.mode": "off"}, "none"),
-    ("openai", "gpt-6-sol", "gpt-5.1", {"effort": "max"}, "max"),
-    ("google", "gemini-2.5-pro", "gemini-4-argon", {"thinking.mode": "manual"}, "budget"),
-    ("google", "gemini-3.6-flash", "gemini-2.5-pro", {"effort": "high"}, "level"),
-    ("openai-compatible", "deepseek-flash", "vllm-qwen3-32b", {"effort": "max"}, "reasoning_effort"),
-]
-
-
-@pytest.mark.parametrize(("provider", "made_for", "sent_to", "wish", "words"), JUDGES)
-def test_the_judge_can_say_no(
-    provider: Provider, made_for: str, sent_to: str, wish: Mapping[str, str], words: str
-) -> None:
-    made, sent = place(provider, made_for), place(provider, sent_to)
-    plan = build_thinking_plan(build_settings({"maxTokens": 2000, **wish}), made.model)
-    # Encoded as for the first model, but under the name of the second.
-    disguised = replace(sent, model=replace(made.model, id=sent_to), access=made.access)
-    with pytest.raises(ProviderError, match=f"(?i){words}"):
-        play_loop(disguised, plan)

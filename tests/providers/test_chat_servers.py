@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
 
 import pytest
 
 from tests.support import chat_samples
 from tests.support.chat_samples import PLAIN, body_of, model, server
-from thinklsp.core.choices import EFFORTS, Effort
+from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import SettingsError
-from thinklsp.providers.base import Thinking
 from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.thinking import find_nearest_effort
 
@@ -57,61 +55,6 @@ def test_a_kind_that_does_not_exist_is_refused_with_the_list() -> None:
         resolve_server("http://localhost:1/v1", kind="olama", echo=None, think_tags=False)
     assert caught.value.key == "providers.openai-compatible.server"
     assert str(caught.value).endswith(f"one of: {', '.join(KINDS)}.")
-
-
-def knobs(kind: str, wish: Thinking) -> dict[str, Any]:
-    """What of the body is there because of the wish."""
-    said = body_of(replace(PLAIN, thinking=wish), server(kind))
-    plain = body_of(PLAIN, server(kind))
-    assert all(said[key] == value for key, value in plain.items())
-    return {key: value for key, value in said.items() if key not in plain}
-
-
-REASONING_EFFORT = {level: {"reasoning_effort": level} for level in EFFORTS}
-UP_TO_HIGH = {
-    **REASONING_EFFORT,
-    "minimal": REASONING_EFFORT["low"],
-    "xhigh": REASONING_EFFORT["high"],
-    "max": REASONING_EFFORT["high"],
-}
-NESTED = {level: {"reasoning": {"effort": level}} for level in EFFORTS}
-EFFORT_FIELDS: dict[str, dict[Any, dict[str, Any]]] = {
-    "ollama": {**NESTED, "minimal": NESTED["low"], "xhigh": NESTED["max"]},
-    "llama.cpp": UP_TO_HIGH,
-    "vllm": UP_TO_HIGH,
-    "lm-studio": UP_TO_HIGH,
-    "deepseek": {**UP_TO_HIGH, "medium": REASONING_EFFORT["high"], "max": REASONING_EFFORT["max"]},
-    "openrouter": NESTED,
-    "moonshot": UP_TO_HIGH,
-    "openai": {**REASONING_EFFORT, "minimal": REASONING_EFFORT["low"], "max": REASONING_EFFORT["xhigh"]},
-    "generic": UP_TO_HIGH,
-}
-OFF: dict[str, dict[str, Any]] = {
-    "ollama": {"reasoning": {"effort": "none"}},
-    "llama.cpp": {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}},
-    "vllm": {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
-    "lm-studio": {"reasoning_effort": "none"},
-    "deepseek": {"thinking": {"type": "disabled"}},
-    "openrouter": {"reasoning": {"effort": "none"}},
-    "moonshot": {"thinking": {"type": "disabled"}},
-    "openai": {"reasoning_effort": "none"},
-    "generic": {"reasoning_effort": "none"},
-}
-BUDGET = {"openrouter": {"reasoning": {"max_tokens": 5000}}, "vllm": {"thinking_token_budget": 5000}}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_thinking_becomes_fields_of_the_body(kind: str) -> None:
-    assert set(EFFORT_FIELDS[kind]) == set(get_args(Effort))
-    for effort, fields in EFFORT_FIELDS[kind].items():
-        assert knobs(kind, Thinking("adaptive", effort=effort)) == fields
-        # Off is off, and nothing said is nothing sent, whatever the level.
-        assert knobs(kind, Thinking("off", effort=effort)) == OFF[kind]
-        assert knobs(kind, Thinking("unset", effort=effort)) == {}
-        assert knobs(kind, Thinking("manual", 5000, effort)) == BUDGET.get(kind, fields)
-    assert knobs(kind, Thinking("adaptive", summarized=True)) == {}
-    assert knobs(kind, Thinking("between_tools")) == OFF[kind]
-    assert knobs(kind, Thinking("manual", 5000)) == BUDGET.get(kind, {})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,31 +26,22 @@ from tests.support.dialects import (
     read,
     request_of,
     streamed,
-    streamed_by,
 )
 from tests.support.model_calls import call_model
 from tests.support.other_hosts import Step, answer, head
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished
 from thinklsp.core.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextWindowExceeded,
-    Overloaded,
     ProviderError,
     StreamProtocolError,
 )
-from thinklsp.core.events import RetryScheduled, TextStreamed
+from thinklsp.core.events import RetryScheduled
 from thinklsp.core.messages import (
     AssistantMessage,
-    TextBlock,
     ThinkingBlock,
     ToolResultBlock,
-    ToolUseBlock,
     UserMessage,
     ensure_unique_call_ids,
 )
-from thinklsp.core.usage import Usage
-from thinklsp.sessions.session import Session
 
 
 @pytest.fixture(params=SIDES)
@@ -121,16 +111,6 @@ async def test_lines_may_be_of_any_length(where: Place) -> None:
     assert finished(await called(where, [head(), data])).text == long
 
 
-async def test_comments_for_minutes_change_nothing(where: Place) -> None:
-    data = streamed(where, *CALLS)
-    noise = b": keep-alive\n\n:\n\n" * 50
-    noisy = noise + b"".join(event + noise for event in events_of(data))
-    plain, other = [await called(where, [head(), one]) for one in (data, noisy)]
-    assert [type(event) for event in plain[:-1]] == [type(event) for event in other[:-1]]
-    assert any(isinstance(event, TextStreamed) for event in plain)
-    assert text_of(finished(plain)) == text_of(finished(other))
-
-
 # Every shape of every service, since proxies speak for any of them; `error:` is a field name of older llama.cpp.
 SHAPES = {
     "anthropic": b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Boom"}}\n\n',
@@ -167,25 +147,6 @@ def test_an_error_after_200_is_an_error_in_every_shape(where: Place, shape: str)
         if shape in OWN[where.provider]:
             assert "Boom" in str(broken.value)
             assert not isinstance(broken.value, StreamProtocolError)
-
-
-BODIES = (b"<html><h1>Bad gateway</h1></html>", b"", b"\xff\xfe{", b"[]", b"upstream says no")
-STATUSES: dict[int, type[ProviderError]] = {
-    502: Overloaded,
-    413: ContextWindowExceeded,
-    403: AuthenticationFailed,
-    400: BadRequest,
-}
-
-
-def test_an_error_that_is_no_json_is_told_by_its_status(where: Place) -> None:
-    for (status, kind), body in product(STATUSES.items(), BODIES):
-        error = where.adapter.parse_failure(status, {"content-type": "text/html"}, body)
-        assert isinstance(error, kind)
-        assert error.retryable is (status == 502)
-        assert str(status) in str(error)
-        assert "<" not in str(error)
-        assert status == 413 or ("upstream says no" in str(error)) is body.startswith(b"up")
 
 
 async def test_json_or_a_page_instead_of_a_stream(where: Place) -> None:
@@ -239,36 +200,6 @@ def test_a_call_without_arguments_has_an_empty_object(where: Place) -> None:
         first, last = play(where, dialect, replace(request_of(where), conversation=()), ["a"])
         assert [call.input for call in first.message.tool_uses] == [{}]
         assert last.message.text == "Done."
-
-
-def test_a_refusal_is_told_apart_from_an_answer(where: Place) -> None:
-    data = streamed(where, {"text": "Partly written"}, stop_reason="refusal", refusal={"explanation": "Not this."})
-    assert read(where, data).message.stop_reason == "refusal"
-
-
-def test_a_turn_that_was_stopped_leaves_no_open_call(where: Place) -> None:
-    """A session takes no step with an open call; one that was stopped within a loop of tools is gone on with."""
-    dialect = where.dialect(*TURNS)
-    own = ensure_unique_call_ids(read(where, streamed_by(dialect, where)).message, ())
-    for calls in (own, FOREIGN):
-        session = Session("s", "w").add_user_message("a")
-        for count in range(len(calls.tool_uses)):
-            with pytest.raises(ValueError, match="a result for every tool call"):
-                session.add_step(calls, results_of(calls, count), Usage())
-        stopped = session.add_step(calls, results_of(calls, len(calls.tool_uses)), Usage()).cut_short()
-        for conversation in (
-            stopped.add_user_message("Go on.").conversation,
-            session.cut_short().add_user_message("b").conversation,
-        ):
-            request = request_of(where, conversation)
-            found = ask(where, where.dialect(*TURNS) if calls is FOREIGN else dialect, request).message
-            assert (found.text, found.tool_uses) != ("", ())
-
-
-FOREIGN = AssistantMessage(
-    (TextBlock("Looking."), *(ToolUseBlock(f"toolu_{n}", "list_files", {}) for n in (1, 2))), "tool_use"
-)
-TURNS = ({"step": [{"block": CALLS}]}, {"step": [{"block": [{"text": "Fine."}]}]})
 
 
 def results_of(message: AssistantMessage, count: int) -> UserMessage | None:

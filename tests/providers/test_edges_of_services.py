@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
@@ -13,21 +12,19 @@ import pytest
 from tests.providers.families import FAMILIES, find_message, read_case
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from tests.support.chat_samples import KINDS, server
-from tests.support.google_samples import BUDGET, DUMMY, Json
+from tests.support.google_samples import DUMMY, Json
 from tests.support.model_calls import call_model
 from tests.support.other_hosts import Step, answer, head
 from tests.support.samples import asked, result, said
-from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished
-from thinklsp.core.choices import EFFORTS, PlannedThinkingMode
-from thinklsp.core.errors import StreamProtocolError
+from thinklsp.agent.model_call import CallEvent, CallFinished
+from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingTick
-from thinklsp.core.messages import AssistantMessage, ContentBlock, TextBlock, UserMessage, ensure_unique_call_ids
+from thinklsp.core.messages import AssistantMessage, UserMessage
 from thinklsp.engine.turn_config import build_thinking_plan
-from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalogue import find_model, list_models
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import ChatServer
-from thinklsp.providers.thinking import plan_thinking
 from thinklsp.settings.model import build_settings
 
 A, B = UserMessage.from_text("a"), UserMessage.from_text("b")
@@ -112,31 +109,6 @@ async def test_thinking_without_text_is_shown_and_goes_back(family: str, case: s
     assert sent == samples.expected(case)["blocks"][0]
 
 
-async def test_pings_for_minutes_change_nothing() -> None:
-    """Comments and pings before, between and behind everything."""
-    stream = anthropic_samples.stream("text")
-    noise = b': keep-alive\n\nevent: ping\ndata: {"type":"ping"}\n\n' * 200
-    shown = []
-    for played in (stream, noise + stream.replace(b"\n\n", b"\n\n" + noise)):
-        events, _ = await call("anthropic", played)
-        # How the text is cut, and which figures are told, depends on what came together.
-        text = "".join(event.delta for event in events if isinstance(event, TextStreamed))
-        shown.append([text, *(event for event in events if not isinstance(event, TextStreamed | AttemptUsage))])
-    assert shown[0] == shown[1]
-    assert shown[1][0]
-
-
-def test_between_tools_stands_alone() -> None:
-    model = find_model("anthropic", "claude-sonnet-5-5")
-    plan = build_thinking_plan(
-        build_settings({"thinking.mode": "off", "effort": "max", "thinking.display": "summary"}), model
-    )
-    body = anthropic_samples.body_of(replace(anthropic_samples.PLAIN, model=model, thinking=plan.thinking))
-    assert body["thinking"] == {"type": "between_tools"}
-    assert body["output_config"] == {"effort": "high"}
-    assert any("high" in notice for notice in plan.notices)
-
-
 def test_a_paused_answer_goes_back_unchanged_at_the_end() -> None:
     """What the model adds is bound to exactly that; a placeholder behind it would have to stay there for ever."""
     thinking, text = anthropic_samples.thinking, anthropic_samples.text
@@ -147,38 +119,6 @@ def test_a_paused_answer_goes_back_unchanged_at_the_end() -> None:
         assert last["content"] == [
             anthropic_samples.raw(block) for message in paused[:count] for block in message.blocks
         ]
-
-
-def test_thinking_and_its_next_item_return_together() -> None:
-    """Whatever of an answer got lost: either all items stand there, or no thinking and no id."""
-    thinking, text, use = openai_samples.thinking, openai_samples.text, openai_samples.call
-    whole: tuple[ContentBlock, ...] = (thinking("1"), text("a"), thinking("2"), use("c1"))
-    for left_out in range(1, 2 ** len(whole)):
-        blocks = [block for index, block in enumerate(whole) if not left_out >> index & 1]
-        conversation = (A, said(*blocks, stop="max_tokens"), asked(result("c1"), TextBlock("y")))
-        items = openai_samples.items_of(conversation)
-        assert openai_samples.broken_rules(items, conversation) == []
-        assert not [item for item in items if "id" in item or item["type"] == "reasoning"]
-
-
-def test_items_stand_under_their_index() -> None:
-    """Opened in any order, with gaps, pieces mixed, the later one finished first."""
-    items = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in (7, 2)]
-    contents = [
-        {"type": f"response.output_item.{end}", "output_index": index, "item": item}
-        for end in ("added", "done")
-        for index, item in zip((7, 2), items, strict=True)
-    ]
-    contents.append({"type": "response.completed", "response": {"output": [items[1], items[0]]}})
-    message = openai_samples.run(openai_samples.as_events(*contents)).message
-    assert [use.id for use in message.tool_uses] == ["c2", "c7"]
-
-
-def test_unknown_keys_change_nothing() -> None:
-    plain = openai_samples.stream("thinking_then_tool")
-    padded = re.sub(rb'("sequence_number":\d+)', rb'\1,"obfuscation":"aB3","brand_new":{"a":[null]}', plain)
-    assert padded.count(b"brand_new") > 8
-    assert openai_samples.run(padded).message == openai_samples.run(plain).message
 
 
 NOTICES = {
@@ -202,40 +142,11 @@ async def test_a_commentary_is_set_apart() -> None:
     assert shown == "I look first.\n\nIt is fine."
 
 
-async def test_a_tool_loop_goes_over_the_wire_and_back() -> None:
-    """The second request holds the first answer as it came, behind what it was an answer to."""
-    case, plain = "thinking_then_tool", openai_samples.PLAIN
-    events, received = await call("openai", openai_samples.stream(case))
-    assert received[0].target == "/v1/responses"
-    assert find_end(events).usage.thinking_tokens == 96
-    message = find_message(read_case("openai", case))
-    items = openai_samples.items_of((*plain.conversation, message, asked(result("call_9"))))
-    blocks = openai_samples.expected(case)["blocks"]
-    assert items == [openai_samples.user("Hello"), *blocks, openai_samples.output("call_9")]
-
-
-@pytest.mark.parametrize("case", ["gateway_chunks_without_index", "index_always_zero", "calls_without_ids"])
-def test_calls_are_told_apart_without_their_index(case: str) -> None:
-    message = ensure_unique_call_ids(find_message(read_case("chat", case)), ())
-    assert len({use.id for use in message.tool_uses}) == len(message.tool_uses) >= 2
-    results = [result(use.id, f"of {use.id}") for use in message.tool_uses]
-    sent = chat_samples.messages_of((A, message, asked(*reversed(results))))
-    assert [one["content"] for one in sent[2:]] == [one.text for one in results]
-    assert [one["tool_call_id"] for one in sent[2:]] == [one["id"] for one in sent[1]["tool_calls"]]
-
-
 def run_chat(*chunks: Json) -> chat_samples.Answer:
     return chat_samples.run(chat_samples.as_events(*chunks))
 
 
 chunk = chat_samples.chunk
-
-
-@pytest.mark.parametrize("reason", ["stop", "", None, "tool_calls", "eos"])
-def test_calls_count_whatever_the_reason_says(reason: str | None) -> None:
-    piece = {"index": 0, "id": "t", "function": {"name": "f", "arguments": "{}"}}
-    message = run_chat(chunk({"tool_calls": [piece]}, reason)).message
-    assert (message.stop_reason, len(message.tool_uses)) == ("tool_use", 1)
 
 
 @pytest.mark.parametrize("arguments", ['{"path": "a", "old', '{"path": "a"}', ""])
@@ -254,24 +165,12 @@ def test_an_empty_refusal_is_none() -> None:
     assert (outcome.message.stop_reason, outcome.explanation) == ("end_turn", None)
 
 
-def test_only_deepseek_is_sent_a_field_it_has_not_given() -> None:
-    foreign = (A, said(chat_samples.foreign_call("toolu_1")), asked(result("toolu_1")))
-    for kind in KINDS:
-        messages = chat_samples.messages_of(foreign, server(kind))
-        assert any("reasoning_content" in message for message in messages) is (kind == "deepseek")
-
-
 async def test_an_end_without_a_reason_is_retried() -> None:
     streams = [chat_samples.stream(case) for case in ("ollama_fails_in_silence", "ollama_short")]
     events, _ = await call("chat", *streams, tries=2)
     retries = [event for event in events if isinstance(event, RetryScheduled)]
     assert [(retry.restart, "before the answer was complete" in retry.reason) for retry in retries] == [(True, True)]
     assert find_end(events).message.text == "ja"
-
-
-def test_tags_are_thinking_only_if_configured() -> None:
-    message = chat_samples.run(chat_samples.stream("think_tags_split")).message
-    assert (message.thinking, message.text.count("<think>")) == ("", 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -291,15 +190,6 @@ def test_ordinary_answers_are_not_suspected(case: str) -> None:
     assert chat_samples.run(chat_samples.stream(case), server("vllm")).notices == ()
     cut = chat_samples.as_events(chunk({"reasoning": "long"}), chunk(reason="length"))
     assert chat_samples.run(cut, server("vllm")).notices == ()
-
-
-async def test_a_whole_answer_or_an_error_instead_of_a_stream() -> None:
-    whole = chat_samples.stream("whole_message_as_one_event").removeprefix(b"data: ").strip()
-    broken = b'{"error":{"message":"Provider returned error","code":502},"choices":null}'
-    events, received = await call("chat", answer(broken), answer(whole), tries=2)
-    assert [event.reason for event in events if isinstance(event, RetryScheduled)] != []
-    assert find_end(events).message.stop_reason == "tool_use"
-    assert {one.target for one in received} == {"/v1/chat/completions"}
 
 
 async def test_what_the_service_says_that_it_cost_is_kept() -> None:
@@ -347,21 +237,6 @@ def test_an_answer_is_an_object(value: str, is_error: bool) -> None:
     assert response == {"error" if is_error else "output": value}
 
 
-@pytest.mark.parametrize("name", [*list_models("google"), "gemini-5-neon"])
-def test_one_knob_and_only_levels_that_the_model_has(name: str) -> None:
-    model = find_model("google", name)
-    wishes: dict[str, Any] = {"budget_tokens": 10_000, "display": "summary", "max_tokens": None}
-    for mode in get_args(PlannedThinkingMode):
-        for effort in (None, *EFFORTS):
-            for explicit in (False, True):
-                plan = plan_thinking(model, mode=mode, effort=effort, budget_explicit=explicit, **wishes)
-                request = replace(google_samples.PLAIN, model=model, thinking=plan.thinking, max_tokens=plan.max_tokens)
-                config = google_samples.body_of(request).get("generationConfig", {}).get("thinkingConfig", {})
-                assert len({"thinkingBudget", "thinkingLevel"} & config.keys()) < 2
-                assert config.get("thinkingLevel", "NONE").lower() in (*model.efforts, "none")
-                assert config.get("thinkingBudget", -1) in (-1, 0) or model.budget_steers
-
-
 def test_a_paused_answer_is_gone_on_with_by_its_token() -> None:
     plain = google_samples.PLAIN
     paused = (*plain.conversation, find_message(read_case("google", "continuation")))
@@ -371,30 +246,6 @@ def test_a_paused_answer_is_gone_on_with_by_its_token() -> None:
     later = google_samples.body_of(replace(plain, conversation=whole))
     assert "continuationToken" not in later
     assert [part["text"] for part in later["contents"][1]["parts"]] == ["Part one, ", "part two", ", the end."]
-
-
-async def test_the_wait_stands_in_the_body() -> None:
-    limited = json.dumps(json.loads(google_samples.stream("error_in_a_list"))[0]).encode()
-    events, _ = await call("google", answer(limited, 429), google_samples.stream("text"), tries=2)
-    assert [event.delay for event in events if isinstance(event, RetryScheduled)] == [17.0]
-    assert find_end(events).message.text
-
-
-async def test_a_list_of_chunks_is_an_answer_too() -> None:
-    """As the service answers without `alt=sse`, or as something in between makes of it."""
-    events, _ = await call("google", answer(google_samples.stream("list_of_chunks")))
-    assert find_end(events).message.text == "In a list."
-
-
-@pytest.mark.parametrize("case", ["malformed_function_call", "unexpected_tool_call", "malformed_response"])
-async def test_a_broken_answer_is_asked_for_again_at_most_twice(case: str) -> None:
-    broken = google_samples.stream(case)
-    events, received = await call("google", broken, broken, google_samples.stream("text"))
-    assert [event.restart for event in events if isinstance(event, RetryScheduled)] == [True, True]
-    # The model is told the reason, once.
-    assert received[0].json != received[1].json == received[2].json
-    with pytest.raises(StreamProtocolError, match="interrupted 3 times"):
-        await call("google", broken)
 
 
 def refuse(message: str, **more: Any) -> list[Step]:
@@ -420,15 +271,3 @@ async def test_a_missing_signature_ends_in_a_request_without_any() -> None:
         ]
         assert ["Sig" in signature for signature in first] == [True] * 3
         assert second == [DUMMY, DUMMY]
-
-
-async def test_refused_levels_step_down_and_budgets_are_dropped() -> None:
-    plain = google_samples.PLAIN
-    level = refuse("Thinking level HIGH is not supported for this model.")
-    budget = refuse("Budget 0 is invalid. This model only works in thinking mode.")
-    for refusal, request, sent in (
-        (level, plain, [{"thinkingLevel": "HIGH"}, {"thinkingLevel": "MEDIUM"}]),
-        (budget, replace(plain, model=BUDGET, thinking=Thinking("off")), [{"thinkingBudget": 0}, None]),
-    ):
-        _, received = await call("google", refusal, google_samples.stream("text"), request=request)
-        assert [one.json["generationConfig"].get("thinkingConfig") for one in received] == sent

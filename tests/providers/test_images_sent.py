@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.dialects import SIDES, Place, ask, place, request_of
 from tests.support.images import MAKERS, image, png
-from thinklsp.core.errors import BadRequest, ContextWindowExceeded, ImageRefused, ProviderError
+from thinklsp.core.errors import ImageRefused
 from thinklsp.core.messages import AssistantMessage, ImageBlock, ImageType, TextBlock, ToolResultBlock, UserMessage
 from thinklsp.engine.turn_request import check_images
 from thinklsp.providers.base import ModelRequest
@@ -95,43 +95,6 @@ def test_images_of_joined_prompts_follow_the_results(name: str) -> None:
     joined = UserMessage((*results, image(), TextBlock("And this?")))
     request = replace(request, conversation=(*request.conversation, called, joined))
     assert ask(where, dialect, request).message.stop_reason in ("end_turn", "tool_use")
-
-
-BROKEN: dict[str, tuple[str, str]] = {
-    "wrong type": ("image/jpeg", DATA),
-    "no image": ("image/png", base64.b64encode(b"hello").decode()),
-    "cut off": ("image/png", base64.b64encode(png()[:-9]).decode()),
-    "not base64": ("image/png", "####"),
-    "media type": ("image/tiff", DATA),
-    "too large": ("image/png", base64.b64encode(png() + bytes(21 << 20)).decode()),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-@pytest.mark.parametrize("name", NAMES)
-def test_strict_simulators_refuse_broken_images(name: str, case: str) -> None:
-    """In their own form, which the adapters read as a fault of the request, or of its size."""
-    where = at(name)
-    dialect = where.dialect({"step": [{"block": [{"text": "A shot."}]}]})
-    wrong = WrongImage(where, *BROKEN[case])
-    with pytest.raises(ProviderError) as refused:
-        ask(wrong, dialect, asked(where, image()))
-    assert isinstance(refused.value, BadRequest | ContextWindowExceeded), case
-    assert DATA not in str(refused.value)
-
-
-class WrongImage(Place):
-    """Puts another image in the place of the right one, as a client with a mistake would."""
-
-    def __init__(self, where: Place, media_type: str, data: str) -> None:
-        super().__init__(where.provider, where.model, where.access)
-        self.__dict__.update(wrong=(media_type, data))
-
-    def encode(self, request: ModelRequest) -> Any:
-        wire = super().encode(request)
-        media_type, data = self.__dict__["wrong"]
-        body = bytes(wire.body).replace(DATA.encode(), data.encode()).replace(b"image/png", media_type.encode())
-        return replace(wire, body=body)
 
 
 def test_types_that_a_provider_does_not_take_are_named() -> None:

@@ -127,24 +127,6 @@ def openai_call(arguments: str) -> dict[str, Any]:
     return {"type": "function_call", "call_id": "c", "name": "n", "arguments": arguments}
 
 
-def test_whole_arguments_without_end_are_given_up() -> None:
-    item = openai_call("x" * 1_100_000)
-    with pytest.raises(errors.StreamProtocolError, match="million characters"):
-        openai_samples.run(as_events({"type": "response.output_item.done", "output_index": 0, "item": item}))
-
-
-def test_arguments_of_an_honest_size_are_not_counted_twice() -> None:
-    arguments = json.dumps({"content": "x" * 900_000})
-    item = openai_call(arguments)
-    contents = [
-        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": arguments},
-        {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": arguments},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
-        {"type": "response.completed", "response": {"output": [item]}},
-    ]
-    assert openai_samples.run(as_events(*contents)).message.tool_uses[0].input == {"content": "x" * 900_000}
-
-
 def anthropic_call(*parts: str) -> list[dict[str, Any]]:
     block = {"type": "tool_use", "id": "t", "name": "n", "input": {}}
     deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
@@ -257,12 +239,6 @@ def test_a_whole_body_that_is_no_answer(body: Any, kind: type[errors.ProviderErr
     assert type(caught.value) is kind
 
 
-def test_a_whole_body_of_json_is_an_answer_like_any_other() -> None:
-    event = chat_samples.stream("whole_message_as_one_event")
-    pretty = json.dumps(json.loads(event.removeprefix(b"data: ")), indent=2).encode()
-    assert chat_samples.run(pretty).message == chat_samples.run(event).message
-
-
 def test_thoughts_tell_what_they_have_cost_so_far() -> None:
     decoder = google_samples.ADAPTER.create_decoder()
     counts = []
@@ -274,14 +250,6 @@ def test_thoughts_tell_what_they_have_cost_so_far() -> None:
             if isinstance(event, BlockDelta) and isinstance(event.delta, ThinkingDelta)
         ]
     assert counts == [None, 40, None, 12]
-
-
-def test_nothing_counts_after_the_end() -> None:
-    decoder = google_samples.ADAPTER.create_decoder()
-    decoder.feed("", json.dumps(google_samples.chunk({"text": "x"}, reason="STOP")))
-    assert decoder.finish()
-    assert decoder.feed("", '{"error": {"code": 500}}') == []
-    assert decoder.finish() == []
 
 
 REFUSALS = [

@@ -9,8 +9,7 @@ import pytest
 from tests.support.shadowing import BOTH, PYTHON, needs_sandbox, shadowed, tree
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.bubblewrap import SandboxFolder, SandboxHost, build_environment, build_filter, build_options
-from thinklsp.sandbox.process import CommandLimits
-from thinklsp.sandbox.resource_usage import measure_folder
+from thinklsp.sandbox.process import CommandLimits, measure_folder
 
 
 def shown(machine, *folders):

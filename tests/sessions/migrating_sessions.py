@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.support.stored_sessions import database, run_sql
 from tests.support.writing_sessions import fork_for_each_line
-from thinklsp.sessions.database import OpenedDatabase, open_database
-from thinklsp.sessions.migrations import load_migrations
+from thinklsp.sessions.sqlite_store import OpenedDatabase, open_database
+from thinklsp.sessions.tables import load_migrations
 
 MIGRATING = (sys.executable, "-m", "tests.sessions.migrating_sessions")
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "sessions").glob("version_*.sql"))

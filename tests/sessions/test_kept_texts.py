@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.tool_type import is_kept_path
-from thinklsp.sessions import kept_texts
-from thinklsp.sessions.kept_texts import KeptTexts
+from thinklsp.sessions import store_folder
 from thinklsp.sessions.sqlite_store import MemoryStore, SqliteStore
+from thinklsp.sessions.store_folder import KeptTexts
 
 TEXT = "a\nb\ud800"
 
@@ -46,7 +46,7 @@ def test_no_session_is_outside_of_the_folder(tmp_path: Path, session: str) -> No
 
 def test_oldest_texts_make_room(tmp_path: Path) -> None:
     texts = KeptTexts(str(tmp_path))
-    third = "x" * (kept_texts.MAX_SESSION_BYTES // 3)
+    third = "x" * (store_folder.MAX_SESSION_BYTES // 3)
     paths = []
     for number in range(5):
         path = texts.keep("one", third)
@@ -54,7 +54,7 @@ def test_oldest_texts_make_room(tmp_path: Path) -> None:
         paths.append(path)
         os.utime(tmp_path / "one" / path.removeprefix("result:"), (number, number))
     assert [texts.read("one", path) is not None for path in paths] == [False, False, True, True, True]
-    assert texts.keep("one", "x" * (kept_texts.MAX_SESSION_BYTES + 1)) is None
+    assert texts.keep("one", "x" * (store_folder.MAX_SESSION_BYTES + 1)) is None
 
 
 def test_without_a_folder_no_text_is_kept(tmp_path: Path) -> None:

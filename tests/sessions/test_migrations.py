@@ -20,10 +20,10 @@ from tests.sessions.migrating_sessions import (
 from tests.support.stored_sessions import database, full_session, opened, run_sql
 from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.database import open_database, open_memory_database
-from thinklsp.sessions.migrations import load_migrations, split_statements
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import UsageReport
+from thinklsp.sessions.sqlite_store import open_database, open_memory_database
+from thinklsp.sessions.tables import load_migrations, split_statements
 
 
 def test_versions_have_no_gaps_and_every_one_has_a_fixture() -> None:
@@ -101,8 +101,9 @@ async def test_store_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
     with closing(sqlite3.connect(database(tmp_path))) as connection:
         connection.executescript("CREATE TABLE session (other TEXT); PRAGMA user_version = 99;")
     async with opened(tmp_path) as store:
-        with pytest.raises(SessionError, match="newer version"):
+        with pytest.raises(SessionError, match="no such session"):
             await store.get("x", "w")
+        assert "newer version" in store.problems[0]
         assert await store.list_sessions("w") == ()
         assert await store.report_usage(None) == UsageReport(Usage(), {}, {}, {})
         assert (await store.list_unknown_edits("w"), await store.find_written_turn("w")) == ((), None)

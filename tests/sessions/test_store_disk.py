@@ -32,12 +32,11 @@ from tests.support.stored_sessions import (
 )
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import AssistantMessage, ThinkingBlock
-from thinklsp.sessions.database import open_database
-from thinklsp.sessions.folder import find_network_mount, set_aside
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import read_utc_date
-from thinklsp.sessions.sqlite_store import SqliteStore
+from thinklsp.sessions.sqlite_store import SqliteStore, open_database
+from thinklsp.sessions.store_folder import find_network_mount, set_aside
 
 
 async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def hook(event, arguments):
         os.unlink(arguments[0])
 
 busy = []
-from thinklsp.sessions.folder import prepare_folder, prepare_database
+from thinklsp.sessions.store_folder import prepare_folder, prepare_database
 sys.addaudithook(hook)
 folder = prepare_folder(sys.argv[1])
 open(folder + "/sessions.db-wal", "w").close()

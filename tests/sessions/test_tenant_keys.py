@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.postgres.tenant_keys import TenantKeys, WrappedKey
+from thinklsp.sessions.postgres.team_cipher import TenantKeys, WrappedKey
 
 KEY, NEW = secrets.token_hex(32), secrets.token_hex(32)
 THEIRS = ("t", "u", "s")

@@ -31,7 +31,7 @@ from thinklsp.lsp.edits import edit_applier
 from thinklsp.lsp.features import code_action, code_lens, completion, hover
 from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
 from thinklsp.lsp.turns import turn_run
-from thinklsp.tools import ripgrep
+from thinklsp.tools import search
 
 _signatures: list[str] = []
 _sealed = messages.OpaqueState.__init__
@@ -137,7 +137,7 @@ def _child(change_child: Callable[[list[str], dict[str, str]], object]) -> None:
         change_child(arguments, environment)
         return original(arguments, folder, environment=environment, **named)
 
-    around(ripgrep, "run_child", change)
+    around(search, "run_child", change)
 
 
 def _request(to: str) -> None:

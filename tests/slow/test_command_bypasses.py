@@ -16,9 +16,9 @@ import pytest
 from tests.slow.running import Tally, refuse_question
 from tests.support.sizes import SEED, tries
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.command_runs import Approval, PermissionRules, decide, quote_command
+from thinklsp.tools.command import Approval, PermissionRules, decide
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
-from thinklsp.tools.runner_commands import Words
+from thinklsp.tools.runners import Words, quote_command
 from thinklsp.tools.tool import ToolContext, build_arguments_schema, call
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView

@@ -16,7 +16,7 @@ from tests.slow.running import Tally
 from tests.support.sizes import tries
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 
 pytestmark = pytest.mark.timing
 CANARY, INSIDE, NEW = b"outside-canary", b"inside", b"inside, newly written"

@@ -15,7 +15,7 @@ import pytest
 from tests.mcp_client.good_server import PIXELS
 from tests.support.watching import seen
 from thinklsp.core.errors import McpFailed
-from thinklsp.mcp_client.call_result import ResultImage, ResultLink, ResultText
+from thinklsp.mcp_client.call_result import ResultImage
 from thinklsp.mcp_client.connection import RESTART_SECONDS, McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
 
@@ -63,7 +63,7 @@ async def test_a_server_lists_and_runs_its_tools(era: str) -> None:
         assert added.input_schema["required"] == ["a", "b"]
 
         result = await connection.call("add", {"a": 2, "b": 40}, decline)
-        assert (result.parts, result.structured, result.is_error) == ((ResultText("42"),), {"result": 42}, False)
+        assert (result.parts, result.structured, result.is_error) == (("42",), {"result": 42}, False)
         failed = await connection.call("fail", {}, decline)
         assert failed.is_error
         assert "it broke" in str(failed.parts[0])
@@ -71,7 +71,7 @@ async def test_a_server_lists_and_runs_its_tools(era: str) -> None:
         assert unknown.is_error
         assert (await connection.call("picture", {}, decline)).parts == (ResultImage(PIXELS, "image/png"),)
         linked = await connection.call("link", {}, decline)
-        assert linked.parts == (ResultLink("file:///a.txt", "a"), ResultText("see there"))
+        assert linked.parts == ("[a link to a: file:///a.txt; it was not opened]", "see there")
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -84,7 +84,7 @@ async def test_a_server_asks_the_user(era: str) -> None:
 
     async with connect(GOOD, era) as connection:
         await connection.start()
-        assert (await connection.call("greet", {}, reply)).parts == (ResultText("Hello Ada"),)
+        assert (await connection.call("greet", {}, reply)).parts == ("Hello Ada",)
         declined = await connection.call("greet", {}, decline)
         assert declined.is_error
     [(message, schema)] = questions
@@ -103,7 +103,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(era: str, tmp_path: P
         with pytest.raises(asyncio.CancelledError):
             await call
         await seen(lambda: path.read_text() == "cancelled")
-        assert (await connection.call("add", {"a": 1, "b": 1}, decline)).parts == (ResultText("2"),)
+        assert (await connection.call("add", {"a": 1, "b": 1}, decline)).parts == ("2",)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -117,7 +117,7 @@ async def test_a_crash_ends_the_call_and_the_server_is_started_again(era: str, t
         with pytest.raises(McpFailed, match="exited with status 5"):
             await connection.start()
         pauses.gate.release()
-        assert (await connection.call("add", {"a": 1, "b": 1}, decline)).parts == (ResultText("2"),)
+        assert (await connection.call("add", {"a": 1, "b": 1}, decline)).parts == ("2",)
         # The call was not repeated.
         assert path.read_text() == "x"
         assert pauses.seconds == [1.0]
@@ -138,12 +138,10 @@ async def test_a_server_that_crashes_again_and_again_is_switched_off() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_changed_list_is_read_at_the_next_start(era: str) -> None:
-    changes: list[int] = []
     async with connect(GOOD, era) as connection:
-        connection.on_tools_changed = lambda: changes.append(1)
         await connection.start()
         await connection.call("grow", {}, decline)
-        await seen(lambda: bool(changes))
+        await seen(lambda: connection.are_tools_stale)
         assert "added" not in {tool.name for tool in connection.tools}
         await connection.start()
         assert "added" in {tool.name for tool in connection.tools}
@@ -191,11 +189,11 @@ async def test_an_older_server_gets_answers_to_its_requests() -> None:
     async with connect(HOSTILE, "requests") as connection:
         await connection.start()
         [part] = (await connection.call("work", {}, reply)).parts
-    assert isinstance(part, ResultText)
+    assert isinstance(part, str)
     accepted, declined = '{"action": "accept", "content": {"name": "Ada"}}', '{"action": "decline"}'
     for text in ("[{}, ", '{"roots": [{"uri": "file:///', '"Sampling not supported"', '"Method not found"'):
-        assert text in part.text
-    assert part.text.endswith(", ".join([*[accepted] * 3, *[declined] * 3]) + "]")
+        assert text in part
+    assert part.endswith(", ".join([*[accepted] * 3, *[declined] * 3]) + "]")
     assert len(answers) == 3
 
 

@@ -99,7 +99,7 @@ async def test_what_harms_nobody_is_ignored(tmp_path: Path) -> None:
     reports = dict(zip(HARMLESS, await drive(tmp_path, cases), strict=True))
     assert {mode: report["calls"] for mode, report in reports.items()} == HARMLESS
     # Two thousand changes within two seconds are reported once.
-    assert reports["list_changes"]["changes"] == 1
+    assert reports["list_changes"]["changed"]
 
 
 async def test_a_late_answer_does_not_become_the_next_result(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from thinklsp.core.text_safety import sanitize_message
 from thinklsp.engine.user_commands import UserCommands
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.sources import load_user_settings
-from thinklsp.tools.command_runs import Approval, CommandResult, NotPermitted
+from thinklsp.tools.command import Approval
+from thinklsp.tools.tool import CommandResult, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 

@@ -26,7 +26,7 @@ from thinklsp.core.errors import SessionError
 LAST = 65_536
 COMMITS = 60
 UNSYNCED = (
-    "import tests.support.writing_sessions as writing, thinklsp.sessions.database as database;"
+    "import tests.support.writing_sessions as writing, thinklsp.sessions.sqlite_store as database;"
     "database._PRAGMAS = ('synchronous = NORMAL', *database._PRAGMAS[1:]);"
     "writing.main()"
 )

@@ -12,8 +12,7 @@ import pytest
 from tests.slow.running import say
 from tests.support import symbol_sources as sources
 from tests.support.sizes import sized, some
-from thinklsp.symbols.languages import load_languages
-from thinklsp.symbols.outline import build_outline
+from thinklsp.symbols.outline import build_outline, load_languages
 
 LEAST = 0.9
 MOST_FILES = 300

@@ -18,14 +18,12 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from thinklsp.offline.scenario import UsageOverride
-from thinklsp.offline.script import BoundedDict
 
 _MAC_BYTES = 32
 _HEAD_BYTES = _MAC_BYTES + 4
 _FILLER_BYTES = 160
 LIFETIME_SECONDS = {"5m": 300.0, "1h": 3600.0}
 _MAX_LOOK_BACK = 20
-_MAX_ENTRIES = 8192
 V = TypeVar("V")
 
 
@@ -158,7 +156,7 @@ class PromptCache:
     """The simulated prompt cache. It stores the time at which each prefix of an earlier request expires."""
 
     def __init__(self) -> None:
-        self._expiry: BoundedDict[str, float] = BoundedDict(_MAX_ENTRIES)
+        self._expiry: dict[str, float] = {}
 
     def clear(self) -> None:
         self._expiry.clear()

@@ -79,7 +79,7 @@ asyncio.base_events.logger = logging.getLogger("witness")
 def count(*_):
     gc.collect()
     kinds = ("thinklsp.lsp.server.ThinkLspServer", "thinklsp.lsp.assistant.Assistant")
-    kinds += ("thinklsp.sessions.failover.Failover",)
+    kinds += ("thinklsp.sessions.sqlite_store.SqliteDatabase",)
     names = [f"{type(one).__module__}.{type(one).__name__}" for one in gc.get_objects()]
     kept = sum(name in kinds for name in names)
     figures = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), threading.active_count(), kept, len(names)

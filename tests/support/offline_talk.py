@@ -19,7 +19,7 @@ class OfflineTalk:
 
     def ask(self, body: Any, **options: str) -> tuple[int, Any]:
         reply = self.reply(body, **options)
-        return reply.status, json.loads(b"".join(piece.data for piece in reply.pieces))
+        return reply.status, json.loads(b"".join(data for _, data in reply.pieces))
 
     def good(self, body: Any) -> Any:
         status, answer = self.ask(body)

@@ -20,8 +20,8 @@ from tests.support.watching import seen
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.process import CommandLimits
 from thinklsp.settings.user_file import CommandsSection
-from thinklsp.tools.command_runs import CommandResult
 from thinklsp.tools.shadow_runner import ShadowRunner, explain_missing_sandbox
+from thinklsp.tools.tool import CommandResult
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.support.sizes import examples
 from tests.support.symbol_sources import definitions, standard_library
 from thinklsp.core.lines import split_lines
-from thinklsp.symbols.languages import detect_language, load_languages
-from thinklsp.symbols.outline import build_outline, find_mentions
+from thinklsp.symbols.outline import build_outline, detect_language, find_mentions, load_languages
 
 TABLE = sorted(Path(__file__).with_name("outlines").glob("*.txt"))
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from tests.support.postgres_server import PostgresServer, find_free_port, find_user
-from thinklsp.sessions.postgres.schema import migrate
+from thinklsp.sessions.postgres.maintenance import migrate
 
 
 def find_bouncer() -> str:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.editor import Editor, NoEditor
 from thinklsp.tools.registry import TOOLS
-from thinklsp.tools.tool import ToolContext, call
+from thinklsp.tools.tool import Editor, NoEditor, ToolContext, call
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView

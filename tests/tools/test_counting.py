@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.sandbox.process import EndReason
-from thinklsp.tools.command_runs import CommandResult
-from thinklsp.tools.runner_commands import detect_output_kind
-from thinklsp.tools.runner_output import decode_output, parse_test_run
+from thinklsp.tools.runners import decode_output, detect_output_kind, parse_test_run
+from thinklsp.tools.tool import CommandResult
 
 OUTPUTS = Path(__file__).parents[1] / "fixtures" / "test_runs"
 

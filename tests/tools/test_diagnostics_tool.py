@@ -6,7 +6,7 @@ import pytest
 
 from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.core.text_safety import RESULT_LIMIT
-from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, NoEditor
+from thinklsp.tools.tool import DiagnosedDocument, EditorDiagnostics, NoEditor
 
 ALL = "according to all servers and linters of the editor"
 MAY = "There may be some."

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from thinklsp.core.errors import ToolFailed
+from thinklsp.sandbox.process import find_program
 from thinklsp.tools.git import Changes, find_changes
-from thinklsp.tools.programs import find_program
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from thinklsp.tools.command_runs import (
+from thinklsp.tools.command import (
     MAX_COMMAND_CHARACTERS,
     Approval,
     PermissionRules,
@@ -17,10 +17,8 @@ from thinklsp.tools.command_runs import (
     decide,
     derive_rule,
     explain_rejection,
-    format_command,
-    quote_command,
 )
-from thinklsp.tools.runner_commands import Words
+from thinklsp.tools.runners import Words, format_command, quote_command
 
 
 def kind(command: str | Words, allow: str = "", deny: str = "", exact: str = "") -> str:

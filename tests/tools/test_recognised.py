@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thinklsp.tools.runner_commands import find_tests
+from thinklsp.tools.runners import find_tests
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView

@@ -10,9 +10,8 @@ import pytest
 
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.core.text_safety import RESULT_LIMIT
-from thinklsp.tools.editor import NamedTarget, NamedTargets, NoEditor, Point, Target
 from thinklsp.tools.registry import TOOLS
-from thinklsp.tools.tool import ToolContext, call
+from thinklsp.tools.tool import NamedTarget, NamedTargets, NoEditor, Point, Target, ToolContext, call
 
 
 @dataclass

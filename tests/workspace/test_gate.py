@@ -14,7 +14,7 @@ from tests.support.shadowing import tree
 from tests.support.sizes import examples
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, MAX_READ_BYTES, Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 
 CANARY = b"outside-canary"
 

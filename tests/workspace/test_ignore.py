@@ -13,7 +13,7 @@ from tests.support.sizes import examples
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules, expand_braces
 from thinklsp.workspace.paths import Listing, Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 
 GIT = shutil.which("git")
 FILES = [

@@ -10,7 +10,7 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import OWN_FOLDERS, ProtectedPaths, load_patterns
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
 SECRETS = [

@@ -16,12 +16,11 @@ from thinklsp.agent.prompts import extract_user_text, format_readable_folders
 from thinklsp.core.errors import PathRefused, SettingsError
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.settings.user_file import UserFile
+from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.relpath import RelPath
-from thinklsp.workspace.roots import open_extra_roots
-from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.uri import RelPath, path_to_uri
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 
 

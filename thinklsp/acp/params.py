@@ -26,7 +26,7 @@ from thinklsp.core.prompt_syntax import write_mention
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.turn_request import build_excerpt
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
-from thinklsp.mcp_client.client_servers import ClientServer
+from thinklsp.mcp_client.server_entries import ClientServer
 from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import Place, WorkspaceView
 

@@ -17,8 +17,7 @@ from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from thinklsp.core.text_safety import format_call_id, mask_keys
 from thinklsp.engine.session_commands import show_user_words
-from thinklsp.sessions.session import Session
-from thinklsp.sessions.unanswered import UnansweredPrompt
+from thinklsp.sessions.session import Session, UnansweredPrompt
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
 from thinklsp.tools.tool import describe
 

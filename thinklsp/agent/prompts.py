@@ -16,9 +16,8 @@ from hashlib import sha256
 from thinklsp.core.check_results import EditorDiagnostic, FileDiagnostics
 from thinklsp.core.messages import AssistantMessage, Conversation, FileSight, TextBlock, find_compaction_origin
 from thinklsp.core.text_safety import escape_invisible, find_invisible, format_path
-from thinklsp.tools.read_skill import format_skill
-from thinklsp.tools.registry import Mode
-from thinklsp.tools.runner_output import ParsedTestRun
+from thinklsp.tools.registry import Mode, format_skill
+from thinklsp.tools.runners import ParsedTestRun
 from thinklsp.tools.skill_files import Skill
 
 INSTRUCTION_FILE_NAMES = (("AGENTS.md",), ("CLAUDE.md",), (".github", "copilot-instructions.md"))

@@ -19,9 +19,8 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import Notice, ToolFinished, ToolStarted
 from thinklsp.core.messages import UserMessage
 from thinklsp.tools.command import describe_ending, format_output
-from thinklsp.tools.command_runs import CommandResult, Commands, NotPermitted, format_command
-from thinklsp.tools.runner_commands import find_tests
-from thinklsp.tools.runner_output import ParsedTestRun, parse_test_run
+from thinklsp.tools.runners import ParsedTestRun, find_tests, format_command, parse_test_run
+from thinklsp.tools.tool import CommandResult, Commands, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 
 _MAX_REMINDERS = 2

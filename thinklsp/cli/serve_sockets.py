@@ -30,7 +30,7 @@ from thinklsp.sessions.state_folder import is_owned
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import UserSettings
-from thinklsp.telemetry.fan_out import FanOut
+from thinklsp.telemetry import combine_observers
 
 if TYPE_CHECKING:
     from thinklsp.telemetry.metrics import MetricsObserver
@@ -191,7 +191,7 @@ class Telemetry:
     @property
     def observer(self) -> Observer:
         observers = [observer for observer in (self.metrics, self.traces) if observer is not None]
-        return FanOut(observers) if len(observers) > 1 else next(iter(observers), NO_OBSERVER)
+        return combine_observers(observers) if len(observers) > 1 else next(iter(observers), NO_OBSERVER)
 
     @asynccontextmanager
     async def open_monitor(self, registry: ConnectionRegistry) -> AsyncIterator[None]:

@@ -9,20 +9,18 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from thinklsp.cli.ages import parse_age
-from thinklsp.cli.terminal import create_console, sanitize_text
+from thinklsp.cli.terminal import create_console, parse_age, sanitize_text
 from thinklsp.core.errors import SessionError, format_install_command
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.session_stores import TenantKeyCommand, load_store_url
-from thinklsp.sessions.postgres_store import REQUIREMENTS, PostgresStore
+from thinklsp.sessions.postgres.postgres_store import REQUIREMENTS, PostgresStore
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
-from thinklsp.sessions.store import SessionStore
-from thinklsp.sessions.store_copy import copy_sessions
+from thinklsp.sessions.store import SessionStore, copy_sessions
 from thinklsp.settings.admin_file import URL_VARIABLE, load_store_section
 
 if TYPE_CHECKING:
-    from thinklsp.sessions.postgres.store_encryption import EncryptionReport
+    from thinklsp.sessions.postgres.maintenance import EncryptionReport
 
 _NO_ADDRESS = (
     f"No database is configured. Set {URL_VARIABLE} or [store] url to postgresql://USER@HOST:PORT/DATABASE, or [store] "
@@ -82,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _maintain(args: argparse.Namespace, url: str, key_command: tuple[str, ...] | None) -> int:
     try:
-        from thinklsp.sessions.postgres import maintenance, schema, store_encryption  # noqa: PLC0415 - an optional extra
+        from thinklsp.sessions.postgres import maintenance  # noqa: PLC0415 - an optional extra
     except ImportError:
         command = format_install_command(*REQUIREMENTS)
         raise SessionError(f"Sessions in PostgreSQL need another package. Run {command}.") from None
     if args.op == "migrate":
-        before, after = schema.migrate(url, args.role)
+        before, after = maintenance.migrate(url, args.role)
         state = (
             f"are at version {after} already" if before == after else f"were updated from version {before} to {after}"
         )
@@ -102,7 +100,7 @@ def _maintain(args: argparse.Namespace, url: str, key_command: tuple[str, ...] |
     if args.op == "encrypt":
         if key_command is None:
             raise SessionError(_NO_KEY_COMMAND)
-        return _print_report(store_encryption.encrypt_store(url, partial(TenantKeyCommand, key_command)))
+        return _print_report(maintenance.encrypt_store(url, partial(TenantKeyCommand, key_command)))
     check = maintenance.check_store(url)
     state = "not encrypted" if key_command is None else "encrypted with [store] key_command"
     for name, value in (*check.facts, ("texts", state)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.messages import FileSight, Sight, TextBlock, compute_digest
 from thinklsp.core.text_safety import escape_invisible, format_path
-from thinklsp.tools.editor import Editor
+from thinklsp.tools.tool import Editor
 from thinklsp.workspace.view import WorkspaceView
 
 _MAX_NAMES = 50

@@ -9,16 +9,11 @@ from typing import Any, Literal
 
 from thinklsp.core.errors import McpFailed, SettingsError, ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
-from thinklsp.mcp_client.approvals import Approvals, is_approved, is_changed
-from thinklsp.mcp_client.connection import McpConnection
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.offered_server import OfferedServer, describe_server
-from thinklsp.mcp_client.pins import PinReport, Pins
-from thinklsp.mcp_client.project_files import read_project_servers
-from thinklsp.mcp_client.sdk import explain_missing_sdk
-from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.mcp_client.connection import McpConnection, explain_missing_sdk
+from thinklsp.mcp_client.consent import Approvals, PinReport, Pins, is_approved, is_changed
+from thinklsp.mcp_client.server_config import ListedTool, OfferedServer, ServerConfig, describe_server
+from thinklsp.mcp_client.server_entries import list_disabled_servers, list_user_servers, read_project_servers
 from thinklsp.mcp_client.tool_schemas import UsableTool, select_tools
-from thinklsp.mcp_client.user_servers import list_disabled_servers, list_user_servers
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.workspace.paths import Root
 
@@ -84,13 +79,13 @@ def list_known_servers(user: UserSettings, roots: Sequence[Root], approvals: App
     """Return the servers of the user's file, and those that the workspace folders name."""
     own, problems = list_user_servers(user)
     servers = [KnownServer(config, _OWN_PLACE, "own") for config in own]
-    project = read_project_servers(roots, user)
-    problems += project.notices
+    offered, notices = read_project_servers(roots, user)
+    problems += notices
     try:
-        approved = approvals.read() if project.offered else ()
+        approved = approvals.read() if offered else ()
     except SettingsError as error:
         approved, problems = (), (*problems, str(error))
-    for server in project.offered:
+    for server in offered:
         consent: Consent = "changed" if is_changed(server, approved) else "new"
         consent = "approved" if is_approved(server, approved) else consent
         servers.append(KnownServer(server.config, server.place, consent, server))

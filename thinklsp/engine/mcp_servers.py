@@ -17,12 +17,12 @@ from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.tool import AnyTool
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 
 if TYPE_CHECKING:
-    from thinklsp.mcp_client.client_servers import ClientServer
     from thinklsp.mcp_client.consent import ServerConsent
     from thinklsp.mcp_client.server_config import ServerConfig
+    from thinklsp.mcp_client.server_entries import ClientServer
     from thinklsp.mcp_client.server_pool import ServerPool
 
 # A project's server runs with the rights of the server process, and its configuration can name the process's variables.
@@ -76,18 +76,16 @@ class McpServers:
         ask: Ask,
         consent: ServerConsent,
     ) -> tuple[list[ServerConfig], tuple[str, ...]]:
-        from thinklsp.mcp_client.client_servers import offer_client_servers  # noqa: PLC0415 - only with a server
-        from thinklsp.mcp_client.project_files import read_project_servers  # noqa: PLC0415 - only with a server
-        from thinklsp.mcp_client.user_servers import list_user_servers  # noqa: PLC0415 - only with a server
+        from thinklsp.mcp_client import server_entries  # noqa: PLC0415 - only with a server
 
-        configs, notices = list_user_servers(user)
-        project = await asyncio.to_thread(read_project_servers, roots if self._allows_projects else (), user)
-        offered = list(project.offered)
-        notices = (*notices, *project.notices)
+        configs, notices = server_entries.list_user_servers(user)
+        allowed = roots if self._allows_projects else ()
+        offered, more = await asyncio.to_thread(server_entries.read_project_servers, allowed, user)
+        notices = (*notices, *more)
         if clients and roots:
-            from_client, problems = offer_client_servers(clients, roots[0].path, user)
+            from_client, problems = server_entries.offer_client_servers(clients, roots[0].path, user)
             taken = {server.config.name for server in offered}
-            offered += (server for server in from_client if server.config.name not in taken)
+            offered += tuple(server for server in from_client if server.config.name not in taken)
             notices = (*notices, *problems)
         chosen, more = await consent.select_servers(
             offered, ask, is_trusted=lambda folder: folder not in instructions.untrusted
@@ -109,9 +107,7 @@ class McpServers:
             return self._loaded
 
     def _create(self) -> tuple[ServerPool, ServerConsent]:
-        from thinklsp.mcp_client.approvals import Approvals  # noqa: PLC0415 - only with a server
-        from thinklsp.mcp_client.consent import ServerConsent  # noqa: PLC0415 - only with a server
-        from thinklsp.mcp_client.pins import Pins  # noqa: PLC0415 - only with a server
+        from thinklsp.mcp_client.consent import Approvals, Pins, ServerConsent  # noqa: PLC0415 - only with a server
         from thinklsp.mcp_client.server_pool import ServerPool  # noqa: PLC0415 - only with a server
 
         folder = resolve_state_folder(self._environment)

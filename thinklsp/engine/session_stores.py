@@ -9,9 +9,8 @@ from functools import partial
 
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
 from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, ClientIdentity
-from thinklsp.sessions.budget_caps import BudgetCap, CapReached
-from thinklsp.sessions.postgres_store import PostgresStore
-from thinklsp.sessions.spending import read_utc_date
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.spending import BudgetCap, CapReached, read_utc_date
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore

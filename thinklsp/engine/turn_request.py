@@ -40,7 +40,7 @@ from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import WorkspaceView
 
 if TYPE_CHECKING:
-    from thinklsp.mcp_client.client_servers import ClientServer
+    from thinklsp.mcp_client.server_entries import ClientServer
 
 ChangeScope = Literal["", "of the place", "all", "staged"]
 """The changes since the last commit that a request includes.

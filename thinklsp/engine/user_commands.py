@@ -14,32 +14,22 @@ from thinklsp.sandbox.process import CommandLimits
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.user_file import CommandsSection, UserSettings
-from thinklsp.tools.command_runs import (
-    Approval,
-    CommandResult,
-    CommandRunner,
-    Commands,
-    NotPermitted,
-    PermissionRules,
-    build_question,
-    decide,
-    derive_rule,
-    format_command,
-)
-from thinklsp.tools.runner_commands import Words
+from thinklsp.tools.command import Approval, PermissionRules, build_question, decide, derive_rule
+from thinklsp.tools.runners import Words, format_command
 from thinklsp.tools.shadow_runner import ShadowRunner, explain_missing_sandbox
+from thinklsp.tools.tool import CommandResult, Commands, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOG = logging.getLogger(__name__)
 
-RunnerFactory = Callable[[CommandsSection, Mapping[str, str]], Awaitable[CommandRunner | None]]
+RunnerFactory = Callable[[CommandsSection, Mapping[str, str]], Awaitable[ShadowRunner | None]]
 """A factory for the command runner of one turn, with the user's limits and environment.
 
 The factory returns None if this machine has no sandbox. The runner allocates its resources at its first run.
 """
 
 
-async def create_sandbox_runner(limits: CommandsSection, environment: Mapping[str, str]) -> CommandRunner | None:
+async def create_sandbox_runner(limits: CommandsSection, environment: Mapping[str, str]) -> ShadowRunner | None:
     if await asyncio.to_thread(explain_missing_sandbox) is not None:
         return None
     command_limits = CommandLimits(
@@ -57,7 +47,7 @@ class UserCommands:
     """The commands of one turn. `session_approvals` contains the commands that the user has allowed for this session.
     It exists only in memory."""
 
-    runner: CommandRunner
+    runner: ShadowRunner
     user: UserSettings
     permissions: PermissionsFile
     session_approvals: set[Approval] = field(default_factory=set)

@@ -3,24 +3,80 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
-from thinklsp.core.errors import McpFailed
-from thinklsp.mcp_client.call_result import CallResult, Elicit
-from thinklsp.mcp_client.guarded_process import ServerCommand
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.sandboxed_command import build_sandboxed_command
-from thinklsp.mcp_client.sdk import load_session_class
-from thinklsp.mcp_client.server_config import ServerConfig
-from thinklsp.mcp_client.server_environment import build_environment
+from thinklsp.core.errors import McpFailed, format_install_command
+from thinklsp.core.import_context import reduce_gc, switch_threads_often
+from thinklsp.mcp_client.call_result import CallResult
+from thinklsp.mcp_client.elicitation import Elicit
+from thinklsp.mcp_client.guarded_process import ServerCommand, build_sandboxed_command
+from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
+from thinklsp.settings.access import KEY_VARIABLES
 
 if TYPE_CHECKING:
     from thinklsp.mcp_client.sdk_session import SdkSession
 
 _LOG = logging.getLogger(__name__)
+
+_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR")
+_OWN_PREFIX = "THINKLSP_"
+
+
+def build_environment(config: ServerConfig, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a server: a few of the user's variables, and the variables of its configuration.
+
+    Keys of providers and the variables of thinklsp are left out, even if the configuration names them. Relative entries
+    of the inherited PATH are left out, because a program in the workspace must not replace a program of the system.
+    """
+    inherited = {name: environment[name] for name in _INHERITED if name in environment}
+    path = [entry for entry in inherited.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
+    inherited["PATH"] = os.pathsep.join(path) or os.defpath
+    return {
+        name: value
+        for name, value in {**inherited, **config.env}.items()
+        if name not in KEY_VARIABLES and not name.upper().startswith(_OWN_PREFIX)
+    }
+
+
+REQUIREMENT = "mcp>=2.3,<3"
+_MODULE = "thinklsp.mcp_client.sdk_session"
+# The first use of anyio would import this module on the event loop, which takes 20 ms.
+_LATE_MODULE = "anyio._backends._asyncio"
+# The SDK logs parts of messages and the URLs of requests.
+_SILENT_LOGGERS = ("mcp", "httpx2", "httpcore2")
+
+
+def explain_missing_sdk() -> str | None:
+    """Return a sentence that names the command that installs the SDK, or None if the SDK is installed."""
+    if find_spec("mcp") is not None:
+        return None
+    return f"MCP servers need one more package. Run {format_install_command(REQUIREMENT)} and restart thinklsp."
+
+
+async def load_session_class() -> type[SdkSession]:
+    """Import the SDK in a thread and return the class of sessions. Raises McpFailed if the SDK cannot be used."""
+    return await asyncio.to_thread(_load)
+
+
+def _load() -> type[SdkSession]:
+    if (problem := explain_missing_sdk()) is not None:
+        raise McpFailed(problem)
+    for name in _SILENT_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        with reduce_gc(), switch_threads_often():
+            session: type[SdkSession] = importlib.import_module(_MODULE).SdkSession
+            importlib.import_module(_LATE_MODULE)
+    except ImportError as error:
+        command = format_install_command(REQUIREMENT)
+        raise McpFailed(f"The installed package `mcp` cannot be used ({error.name}). Run {command}.") from None
+    return session
+
 
 State = Literal["stopped", "starting", "ready", "failed", "off"]
 
@@ -39,8 +95,8 @@ class McpConnection:
     returns seconds.
 
     `state` is `failed` while the connection waits for a restart, and `off` if the server is not started again. `tools`
-    are the tools as the server listed them. `start_seconds` is the time from the start to the list of tools, and `era`
-    the version of the protocol.
+    are the tools as the server listed them, and `are_tools_stale` is true if the list has changed since.
+    `start_seconds` is the time from the start to the list of tools, and `era` the version of the protocol.
     """
 
     def __init__(
@@ -54,7 +110,6 @@ class McpConnection:
         self.start_seconds: float | None = None
         self.last_error = ""
         self.tools: tuple[ListedTool, ...] = ()
-        self.on_tools_changed: Callable[[], None] = lambda: None
         self._environment = environment
         self._folders = folders
         self._proxy, self._ca_bundle = proxy, ca_bundle
@@ -65,7 +120,7 @@ class McpConnection:
         self._state_event = asyncio.Event()
         self._attempt_started = 0.0
         self._crashes = 0
-        self._are_tools_stale = False
+        self.are_tools_stale = False
         self._stderr_tail = ""
         self._is_closed = False
 
@@ -77,12 +132,12 @@ class McpConnection:
     @property
     def stderr_tail(self) -> str:
         """The last 64 KiB that the server wrote to its standard error."""
-        return self._session.stderr_tail if self._session is not None else self._stderr_tail
+        return self._session.transport.stderr_tail if self._session is not None else self._stderr_tail
 
     @property
     def server_pid(self) -> int | None:
         """The id of the server's first process, if it is running on this machine."""
-        return self._session.server_pid if self._session is not None else None
+        return self._session.transport.server_pid if self._session is not None else None
 
     async def start(self) -> None:
         """Start the server if it is not running, and list its tools again if they have changed.
@@ -103,7 +158,7 @@ class McpConnection:
         if self.state == "starting":
             raise McpFailed(self._explain_timeout())
         session = self._require_session()
-        if self._are_tools_stale:
+        if self.are_tools_stale:
             await self._refresh_tools(session)
 
     async def call(self, name: str, arguments: Mapping[str, Any], elicit: Elicit) -> CallResult:
@@ -115,7 +170,7 @@ class McpConnection:
         await self._wait_while(("starting", "failed"), self.config.start_timeout_seconds)
         session = self._require_session()
         call = asyncio.ensure_future(session.call(name, arguments, elicit))
-        ended = asyncio.ensure_future(session.ended.wait())
+        ended = asyncio.ensure_future(session.transport.ended.wait())
         try:
             await asyncio.wait((call, ended), return_when=asyncio.FIRST_COMPLETED)
             if call.done() and not call.cancelled() and not isinstance(call.exception(), Exception):
@@ -123,7 +178,7 @@ class McpConnection:
             if call.done() and isinstance(error := call.exception(), McpFailed):
                 raise error
             await asyncio.wait((ended,), timeout=1.0)
-            reason = session.failure or "has failed"
+            reason = session.transport.failure or "has failed"
             raise McpFailed(f"{self.label} {reason}. The outcome of the tool `{name}` is unknown.")
         finally:
             for task in (call, ended):
@@ -174,18 +229,18 @@ class McpConnection:
         session: SdkSession | None = None
         reason = ""
         try:
-            async with asyncio.timeout(self._find_attempt_seconds()) as limit:
+            async with asyncio.timeout(_ATTEMPT_FACTOR * self.config.start_timeout_seconds) as limit:
                 session = self._session = await self._open_session()
                 async with session:
-                    self._are_tools_stale = False
+                    self.are_tools_stale = False
                     self.tools = await session.list_tools()
                     self.era = session.era
                     ready_at = self._clock()
                     self.start_seconds = ready_at - self._attempt_started
                     limit.reschedule(None)
                     self._set_state("ready")
-                    await session.ended.wait()
-                    self.last_error = f"{self.label} {session.failure}."
+                    await session.transport.ended.wait()
+                    self.last_error = f"{self.label} {session.transport.failure}."
                     self._set_state("failed")
         except _Permanent:
             raise
@@ -198,10 +253,10 @@ class McpConnection:
             _LOG.info("the connection to an MCP server failed: %s", _name_error(error))
         finally:
             if session is not None:
-                self._stderr_tail = session.stderr_tail
+                self._stderr_tail = session.transport.stderr_tail
             self._session = None
-        if session is not None and session.failure:
-            reason = f"{self.label} {session.failure}."
+        if session is not None and session.transport.failure:
+            reason = f"{self.label} {session.transport.failure}."
         self.last_error = reason
         return ready_at
 
@@ -209,53 +264,38 @@ class McpConnection:
         """Prepare a session. Raises _Permanent if the configuration or this machine must change first."""
         try:
             session_class = await load_session_class()
-            if self.config.url is not None:
-                return await session_class.open_http(
-                    self.config, self.label, self._folders, self._note_list_change, self._proxy, self._ca_bundle,
-                    self._environment,
-                )  # fmt: skip
-            command = await asyncio.to_thread(self._build_command)
+            command = None if self.config.url is not None else await asyncio.to_thread(self._build_command)
+            return await session_class.open(
+                self.config, self.label, self._folders, self._note_list_change, command=command,
+                environment=self._environment, proxy=self._proxy, ca_bundle=self._ca_bundle,
+            )  # fmt: skip
         except McpFailed as error:
             raise _Permanent(str(error)) from None
-        return session_class.open_stdio(self.config, self.label, self._folders, self._note_list_change, command)
 
     def _build_command(self) -> ServerCommand:
-        if not self.config.command:
-            raise McpFailed(f"{self.label} has neither a command nor a URL.")
         environment = build_environment(self.config, self._environment)
         cwd = self.config.cwd or (self._folders[0] if self._folders else environment.get("HOME", "/"))
         if not os.path.isabs(cwd) or not os.path.isdir(cwd):
             raise McpFailed(f"{self.label} does not start, because its working directory does not exist: {cwd}.")
-        if any("\0" in text for text in (*self.config.command, *environment, *environment.values())):
-            raise McpFailed(
-                f"{self.label} does not start, because its command line or environment contains a NUL character."
-            )
         if self.config.is_sandboxed:
             return build_sandboxed_command(self.label, self.config.command, environment, cwd, self._folders)
         return ServerCommand(self.config.command, environment, cwd)
 
     async def _refresh_tools(self, session: SdkSession) -> None:
-        self._are_tools_stale = False
+        self.are_tools_stale = False
         try:
             async with asyncio.timeout(self.config.start_timeout_seconds):
                 self.tools = await session.list_tools()
         except TimeoutError:
-            self._are_tools_stale = True
+            self.are_tools_stale = True
             raise McpFailed(f"{self.label} did not list its tools in time.") from None
 
     def _note_list_change(self) -> None:
-        """Report the first change since the tools were listed. A server may send thousands of changes."""
-        if not self._are_tools_stale:
-            self._are_tools_stale = True
-            if self.state == "ready":
-                self.on_tools_changed()
+        self.are_tools_stale = True
 
     def _begin_attempt(self) -> None:
         self._attempt_started = self._clock()
         self._set_state("starting")
-
-    def _find_attempt_seconds(self) -> float:
-        return _ATTEMPT_FACTOR * self.config.start_timeout_seconds
 
     def _set_state(self, state: State) -> None:
         self.state = state
@@ -278,7 +318,7 @@ class McpConnection:
 
     def _explain_timeout(self) -> str:
         text = f"{self.label} was not ready within {self.config.start_timeout_seconds:g} seconds."
-        if self._session is not None and self._session.unreadable_lines:
+        if self._session is not None and self._session.transport.unreadable_lines:
             text += " It prints text that is not JSON-RPC to its standard output."
         return text
 

@@ -3,12 +3,14 @@
 The SDK's own functions for calls are not used: they check results against the server's schema on the event loop, where
 a regular expression in the schema could run forever, and they ask the user without a limit.
 
-This module imports the SDK, so only `sdk` imports it, in a thread.
+This module imports the SDK, so only `connection` imports it, in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -25,16 +27,44 @@ from pydantic import TypeAdapter, ValidationError
 
 from thinklsp import __version__
 from thinklsp.core.errors import McpFailed
-from thinklsp.mcp_client.call_result import CallResult, Elicit, ResultText
-from thinklsp.mcp_client.elicitations import MAX_ROUNDS, CallInput
+from thinklsp.mcp_client.call_result import MAX_NAME_CHARACTERS, CallResult, ResultImage
+from thinklsp.mcp_client.elicitation import MAX_ROUNDS, CallInput, Elicit
 from thinklsp.mcp_client.guarded_process import ServerCommand
-from thinklsp.mcp_client.http_transport import McpHttpClient, check_url, read_token
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.result_conversion import convert_result, convert_tool
-from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.mcp_client.http_transport import HttpTransport, read_token
+from thinklsp.mcp_client.message_limits import make_printable
+from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.stdio_transport import StdioTransport
-from thinklsp.mcp_client.tool_pages import is_own_cursor
-from thinklsp.mcp_client.untrusted_text import make_printable
+
+
+def convert_tool(server: str, tool: mcp_types.Tool) -> ListedTool:
+    annotations: dict[str, Any] = {}
+    if tool.annotations is not None:
+        annotations = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return ListedTool(server, tool.name, tool.title or "", tool.description or "", tool.input_schema, annotations)
+
+
+def convert_result(result: mcp_types.CallToolResult) -> CallResult:
+    """Convert a result. Decoding 4 MiB of images takes up to 20 ms."""
+    structured = result.structured_content if isinstance(result.structured_content, dict) else None
+    return CallResult(tuple(map(_convert_block, result.content)), structured, result.is_error)
+
+
+def _convert_block(block: mcp_types.ContentBlock) -> str | ResultImage:
+    if isinstance(block, mcp_types.TextContent):
+        return block.text
+    if isinstance(block, mcp_types.ImageContent):
+        try:
+            return ResultImage(base64.b64decode(block.data, validate=True), block.mime_type)
+        except (binascii.Error, ValueError):
+            return "[The server sent an image that is not valid base64.]"
+    if isinstance(block, mcp_types.ResourceLink):
+        name, uri = block.name[:MAX_NAME_CHARACTERS], str(block.uri)[:MAX_NAME_CHARACTERS]
+        return f"[a link to {name}: {uri}; it was not opened]"
+    if isinstance(block, mcp_types.EmbeddedResource) and isinstance(block.resource, mcp_types.TextResourceContents):
+        return block.resource.text
+    mime_type = block.resource.mime_type if isinstance(block, mcp_types.EmbeddedResource) else block.mime_type
+    return f"[The server sent data of type {make_printable(mime_type or 'unknown', MAX_NAME_CHARACTERS)}, left out.]"
+
 
 _MAX_PAGES, _MAX_TOOLS = 20, 2_000
 _MAX_ERROR_LENGTH = 2_000
@@ -50,17 +80,17 @@ _DECLINED = mcp_types.ElicitResult(action="decline")
 class SdkSession(AbstractAsyncContextManager["SdkSession"]):
     """A session, which must be entered and left by the same task. Other tasks may make calls.
 
-    `ended` is set when the server has exited or has broken a rule, and `failure` is then the end of a sentence about
-    the server. `on_list_change` is called for each change of the list of tools.
+    `transport.ended` is set when the server has exited or has broken a rule, and `transport.failure` is then the end of
+    a sentence about the server.
     """
 
     def __init__(
-        self, config: ServerConfig, label: str, folders: Sequence[str], transport: StdioTransport | _HttpTransport
+        self, config: ServerConfig, label: str, folders: Sequence[str], transport: StdioTransport | HttpTransport
     ) -> None:
         self._config = config
         self._label = label
         self._folders = folders
-        self._transport = transport
+        self.transport = transport
         self._calls: list[CallInput] = []
         self._watch_task: asyncio.Task[None] | None = None
         self._client = Client(
@@ -75,23 +105,19 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
         )
 
     @classmethod
-    def open_stdio(
-        cls, config: ServerConfig, label: str, folders: Sequence[str], on_list_change: Callable[[], None],
-        command: ServerCommand,
+    async def open(
+        cls, config: ServerConfig, label: str, folders: Sequence[str], on_list_change: Callable[[], None], *,
+        command: ServerCommand | None, environment: Mapping[str, str], proxy: str | None, ca_bundle: str | None,
     ) -> SdkSession:  # fmt: skip
-        return cls(config, label, folders, StdioTransport(command, on_list_change))
+        """Prepare a session with the server that `command` starts or, without one, with the server at the URL.
 
-    @classmethod
-    async def open_http(
-        cls, config: ServerConfig, label: str, folders: Sequence[str], on_list_change: Callable[[], None],
-        proxy: str | None, ca_bundle: str | None, environment: Mapping[str, str],
-    ) -> SdkSession:  # fmt: skip
-        """Prepare the connection to a URL. Raises McpFailed if the configuration is invalid."""
-        check_url(label, config.url or "")
+        `on_list_change` is called for each change of the list of tools. Raises McpFailed if the configuration is wrong.
+        """
+        if command is not None:
+            return cls(config, label, folders, StdioTransport(command, on_list_change, config.offers))
         token = await read_token(config, label, environment)
-        transport = _HttpTransport(on_list_change)
-        transport.connection = await asyncio.to_thread(
-            McpHttpClient, config, label, token, proxy=proxy, ca_bundle=ca_bundle, on_failure=transport.fail
+        transport = await asyncio.to_thread(
+            HttpTransport, config, label, token, on_list_change, proxy=proxy, ca_bundle=ca_bundle
         )
         return cls(config, label, folders, transport)
 
@@ -104,7 +130,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
                 raise McpFailed(f"{self._label} rejected the connection: {explain(cause)}.") from None
             raise
         capability = self._client.server_capabilities.tools
-        if self.is_modern and capability is not None and capability.list_changed:
+        if self.era in MODERN_PROTOCOL_VERSIONS and capability is not None and capability.list_changed:
             self._watch_task = asyncio.create_task(self._watch_list())
         return self
 
@@ -117,30 +143,6 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
         await self._client.__aexit__(kind, error, trace)
 
     @property
-    def ended(self) -> asyncio.Event:
-        return self._transport.ended
-
-    @property
-    def failure(self) -> str:
-        return self._transport.failure
-
-    @property
-    def stderr_tail(self) -> str:
-        return self._transport.stderr_tail
-
-    @property
-    def server_pid(self) -> int | None:
-        return self._transport.server_pid
-
-    @property
-    def unreadable_lines(self) -> int:
-        return self._transport.unreadable_lines
-
-    @property
-    def is_modern(self) -> bool:
-        return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    @property
     def era(self) -> str:
         """The version of the protocol, which is a date."""
         return self._client.protocol_version
@@ -149,8 +151,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
         """Return all tools, up to 2,000. Raises McpFailed if the server's answer is invalid."""
         tools: list[ListedTool] = []
         cursor: str | None = None
-        pages = 0
-        while pages < _MAX_PAGES:
+        for _ in range(_MAX_PAGES):
             try:
                 params = mcp_types.PaginatedRequestParams(cursor=cursor)
                 page = await self._client.session.list_tools(params=params)
@@ -160,7 +161,6 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
             cursor = page.next_cursor
             if cursor is None or len(tools) >= _MAX_TOOLS:
                 break
-            pages += not is_own_cursor(cursor)
         return tuple(tools[:_MAX_TOOLS])
 
     async def call(self, name: str, arguments: Mapping[str, Any], elicit: Elicit) -> CallResult:
@@ -174,10 +174,10 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
             async with call.limit_time():
                 return await self._call(name, arguments, call)
         except MCPError as error:
-            if self._transport.ended.is_set():
+            if self.transport.ended.is_set():
                 raise
             text = make_printable(error.error.message, _MAX_ERROR_LENGTH)
-            return CallResult((ResultText(f"The server rejected the call: {text}"),), is_error=True)
+            return CallResult((f"The server rejected the call: {text}",), is_error=True)
         except ValidationError:
             raise McpFailed(f"{self._label} sent an invalid result for the tool `{name}`.") from None
         except TimeoutError:
@@ -239,7 +239,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
 
     async def _note_notification(self, message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
-            self._transport.on_list_change()
+            self.transport.on_list_change()
 
     async def _watch_list(self) -> None:
         """Subscribe to changes of the list of tools, which newer servers report only to subscribers."""
@@ -247,40 +247,9 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
             with suppress(MCPError, SubscriptionLost, TimeoutError):
                 async with self._client.listen(tools_list_changed=True) as changes:
                     async for _event in changes:
-                        self._transport.on_list_change()
+                        self.transport.on_list_change()
             # Changes may have been missed between two subscriptions.
-            self._transport.on_list_change()
-
-
-class _HttpTransport(AbstractAsyncContextManager[Any]):
-    """The SDK's transport over HTTP, with the same properties as the transport to a process."""
-
-    connection: McpHttpClient
-    stderr_tail = ""
-    server_pid = None
-    unreadable_lines = 0
-
-    def __init__(self, on_list_change: Callable[[], None]) -> None:
-        self.ended = asyncio.Event()
-        self.failure = ""
-        self.on_list_change = on_list_change
-
-    def fail(self, reason: str) -> None:
-        if not self.ended.is_set():
-            self.failure = reason
-            self.ended.set()
-
-    async def __aenter__(self) -> Any:
-        self._streams = self.connection.open_streams()
-        return await self._streams.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        try:
-            return await self._streams.__aexit__(kind, error, trace)
-        finally:
-            await self.connection.aclose()
+            self.transport.on_list_change()
 
 
 def find_cause(error: BaseException) -> BaseException:

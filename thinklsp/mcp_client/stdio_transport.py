@@ -20,9 +20,7 @@ from pydantic import ValidationError
 
 from thinklsp.jsonrpc.framing import BadFrame, LineReader
 from thinklsp.mcp_client.guarded_process import ServerCommand, ServerProcess
-from thinklsp.mcp_client.message_check import MAX_LINE_BYTES, BadMessage, parse_message
-from thinklsp.mcp_client.message_filter import MessageFilter
-from thinklsp.mcp_client.tool_pages import ToolPages
+from thinklsp.mcp_client.message_limits import MAX_LINE_BYTES, BadMessage, MessageFilter, limit_tools, parse_message
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], "_Outbox"]
 
@@ -42,10 +40,12 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
 
     `ended` is set as soon as the server has exited or was found to be faulty. `failure` is then the end of a sentence
     about the server, or empty if thinklsp ended the connection. `on_list_change` is called for each change of the list
-    of tools, which the SDK does not receive.
+    of tools, which the SDK does not receive. The SDK receives only the tools whose names `is_wanted` accepts.
     """
 
-    def __init__(self, command: ServerCommand, on_list_change: Callable[[], None]) -> None:
+    def __init__(
+        self, command: ServerCommand, on_list_change: Callable[[], None], is_wanted: Callable[[str], bool]
+    ) -> None:
         self.ended = asyncio.Event()
         self.failure = ""
         self._is_faulty = False
@@ -55,8 +55,8 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
         self.on_list_change = on_list_change
         self._filter = MessageFilter(asyncio.get_running_loop().time, on_list_change)
         self._inbox, self._received = anyio.create_memory_object_stream[SessionMessage | Exception](_MAX_WAITING)
-        self._pages = ToolPages()
-        self._outbox = _Outbox(self._filter, self._fail, self._answer_page)
+        self._is_wanted = is_wanted
+        self._outbox = _Outbox(self._filter, self._fail)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Streams:
@@ -108,7 +108,10 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
                     await self._receive_line(frame)
                     if number % _LINES_AT_ONCE == 0:
                         await asyncio.sleep(0)
-                _check_progress(bytes_without_message)
+                if bytes_without_message > _MAX_EMPTY_BYTES:
+                    self._is_faulty = True
+                    self._fail("sends empty lines without an end")
+                    return
                 # A server that sends without a pause must not keep the event loop from other work.
                 await asyncio.sleep(0)
             self._fail(await self._process.explain_exit())
@@ -128,7 +131,7 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
         if message is None:
             self.unreadable_lines += 1
         if self._filter.should_pass(message) and message is not None:
-            await self._deliver(self._pages.shorten(message))
+            await self._deliver(limit_tools(message, self._is_wanted))
 
     async def _deliver(self, message: dict[str, Any]) -> None:
         try:
@@ -145,39 +148,18 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
             # The SDK has closed its side, because the connection ends.
             return
 
-    def _answer_page(self, request: JSONRPCRequest) -> bool:
-        """Answer a request for tools that the server has sent already. Return False for other requests."""
-        answer = self._pages.answer(request.model_dump(by_alias=True, exclude_unset=True))
-        if answer is None:
-            return False
-        with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._inbox.send_nowait(SessionMessage(jsonrpc_message_adapter.validate_python(answer, by_name=False)))
-        return True
-
     async def _write(self) -> None:
         with suppress(ConnectionError):
             while True:
                 await self._process.write(await self._outbox.take())
 
 
-def _check_progress(bytes_without_message: int) -> None:
-    """Raise BadMessage if a server sends only empty lines, which the reader ignores."""
-    if bytes_without_message > _MAX_EMPTY_BYTES:
-        raise BadMessage("sends empty lines without an end")
-
-
 class _Outbox:
     """The stream to which the SDK writes. It never blocks, because the SDK shields some writes from cancellation."""
 
-    def __init__(
-        self,
-        message_filter: MessageFilter,
-        on_failure: Callable[[str], None],
-        answer_page: Callable[[JSONRPCRequest], bool],
-    ) -> None:
+    def __init__(self, message_filter: MessageFilter, on_failure: Callable[[str], None]) -> None:
         self._filter = message_filter
         self._on_failure = on_failure
-        self._answer_page = answer_page
         self._lines: deque[bytes] = deque()
         self._is_filled = asyncio.Event()
         self._is_closed = False
@@ -187,8 +169,6 @@ class _Outbox:
             raise anyio.ClosedResourceError
         message = item.message
         if isinstance(message, JSONRPCRequest):
-            if self._answer_page(message):
-                return
             self._filter.note_request(message.id)
         self._lines.append(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         self._is_filled.set()

@@ -1,29 +1,99 @@
-"""The tools of MCP servers in the form that every provider accepts, and the limits on their number and size.
+"""The tools of MCP servers in the form that every provider accepts, the limits on them, and the check of arguments.
 
-One tool that a provider rejects makes every request fail. So a tool that cannot be converted is left out.
+One tool that a provider rejects makes every request fail. So a tool that cannot be converted is left out. A converted
+schema is empty, or it has one `type` with the keywords of this type, or it has only `anyOf` with such schemas. Each can
+also have a description. If this form cannot express a schema, the converted one accepts more values, and the arguments
+of a call are checked against the original.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
+from urllib.parse import unquote
 
-from thinklsp.core.json_codec import encode_json
+from thinklsp.core.json_codec import encode_json, is_shallow
 from thinklsp.core.text_safety import remove_invisible, to_one_line
-from thinklsp.mcp_client.listed_tool import ListedTool
-from thinklsp.mcp_client.schema_merging import SchemaRefused, intersect, unite_objects
-from thinklsp.mcp_client.schema_reader import SchemaReader
-from thinklsp.mcp_client.tool_hashes import hash_tool
-from thinklsp.mcp_client.tool_names import MAX_TOOL_NAME, ToolKey, build_tool_names, is_usable_tool_name
+from thinklsp.mcp_client.server_config import ListedTool, compute_digest
+from thinklsp.workers import WorkFailed, run_in_worker
 
+Schema = dict[str, Any]
+ToolKey = tuple[str, str]
+"""The name of a server in the settings, and the name of one of its tools."""
+
+MAX_TOOL_NAME = 128
+"""The longest name that the Model Context Protocol allows for a tool."""
+MAX_NAME = 64
+"""The longest name that every provider accepts. Providers accept only ASCII letters, digits, `_` and `-`."""
+PREFIX = "mcp__"
 MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_000
 MAX_DEFINITIONS_BYTES = 64_000
 MAX_DESCRIPTION_BYTES = 2_000
-_MAX_PASSES = 5
 _MAX_NOTICES_PER_SERVER = 5
+_MAX_HASHED_DEPTH = 64
+
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+# The first `__` after the prefix must be the separator, so that the server and the tool can be told apart.
+_PLAIN_SERVER = re.compile(r"(?!.*__)[A-Za-z0-9_-]*[A-Za-z0-9-]")
+_PLAIN_TOOL = re.compile(r"[A-Za-z0-9_-]+")
+# A plain name must not look like a name with a digest.
+_DIGEST_END = re.compile(r"_[0-9a-f]{8}")
+_DIGEST_LENGTHS = (8, 16, 32, MAX_NAME - len(PREFIX) - 1)
+
+
+def is_usable_tool_name(name: str) -> bool:
+    """Return True if a user can see the whole name that a server gave to a tool."""
+    return 0 < len(name) <= MAX_TOOL_NAME and to_one_line(name) == name
+
+
+def assign_names(keys: Iterable[ToolKey]) -> dict[ToolKey, str]:
+    """Return the unique name under which the model sees each tool, in the order of servers and tools.
+
+    A name is `mcp__SERVER__TOOL`. It depends only on the two parts, so a tool keeps its name if other servers or tools
+    come and go.
+    """
+    names = {key: _build_name(key, _DIGEST_LENGTHS[0]) for key in sorted(set(keys))}
+    # Only names that were made to collide share a digest. Each of them gets a longer one.
+    for digits in _DIGEST_LENGTHS[1:]:
+        counts = Counter(names.values())
+        names |= {key: _build_name(key, digits) for key, name in names.items() if counts[name] > 1}
+    return names
+
+
+def _build_name(key: ToolKey, digits: int) -> str:
+    server, tool = key
+    name = f"{PREFIX}{server}__{tool}"
+    is_plain = _PLAIN_SERVER.fullmatch(server) and _PLAIN_TOOL.fullmatch(tool) and len(name) <= MAX_NAME
+    if is_plain and not _DIGEST_END.fullmatch(name[-9:]):
+        return name
+    digest = sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+    return f"{_OTHER.sub('_', name[: MAX_NAME - digits - 1])}_{digest}"
+
+
+def hash_tool(tool: ListedTool) -> str | None:
+    """Return the hash of everything that the server says about a tool, or None if the tool cannot be hashed."""
+    content = {"name": tool.name, **list_content(tool)}
+    try:
+        return compute_digest(content) if is_shallow(content, _MAX_HASHED_DEPTH) else None
+    except (ValueError, TypeError):
+        return None
+
+
+def list_content(tool: ListedTool) -> dict[str, Any]:
+    """Return everything that the server says about a tool, except its name."""
+    return {
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "annotations": tool.annotations,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,129 +109,446 @@ class UsableTool:
     schema: Mapping[str, Any] = field(hash=False)
 
 
-def normalize_schema(schema: Mapping[str, Any]) -> dict[str, Any] | str:
-    """Return the schema of a tool's arguments in a form that every provider accepts.
-
-    If this is not possible, return a sentence with the reason. The result accepts nearly all arguments that the
-    original accepts, and usually more. Equal schemas yield equal bytes, even if their keys are ordered differently, and
-    a normalized schema stays the same.
-    """
-    try:
-        encoded = _run_pass(schema)
-        for _ in range(_MAX_PASSES):
-            result: dict[str, Any] = json.loads(encoded)
-            again = _run_pass(result)
-            if again == encoded:
-                return result
-            encoded = again
-    except SchemaRefused as refusal:
-        return str(refusal)
-    return "Its schema is too complicated."
-
-
 def select_tools(tools: Sequence[ListedTool]) -> tuple[tuple[UsableTool, ...], tuple[str, ...]]:
     """Return the tools that a model can use, sorted by name, and notices about the tools that are left out."""
-    names = build_tool_names(tools)
     by_key: dict[ToolKey, list[ListedTool]] = {}
     for tool in tools:
         by_key.setdefault((tool.server, tool.name), []).append(tool)
-    selection = _Selection()
-    for key, name in sorted(names.items(), key=lambda item: item[1]):
-        selection.add(name, by_key[key])
-    return tuple(selection.usable), selection.build_notices()
-
-
-class _Selection:
-    """The tools that were selected so far, and the reasons for the others."""
-
-    def __init__(self) -> None:
-        self.usable: list[UsableTool] = []
-        self._bytes = 0
-        self._is_full = False
-        self._beyond_limits = 0
-        self._checked: dict[str, int] = {}
-        self._reasons: dict[str, list[str]] = {}
-
-    def add(self, name: str, listed: Sequence[ListedTool]) -> None:
-        server = listed[0].server
-        self._checked[server] = self._checked.get(server, 0) + 1
+    usable: list[UsableTool] = []
+    reasons: dict[str, list[str]] = {}
+    checked: Counter[str] = Counter()
+    total, omitted, is_full = 0, 0, False
+    for key, name in sorted(assign_names(by_key).items(), key=lambda item: item[1]):
+        server = key[0]
+        checked[server] += 1
         # A server with very many unusable tools would otherwise use much time.
-        self._is_full = self._is_full or len(self.usable) >= MAX_TOOLS
-        if self._is_full or self._checked[server] > MAX_TOOLS:
-            self._beyond_limits += 1
-            return
-        tool = _build_tool(name, listed)
-        if isinstance(tool, str):
-            shown = to_one_line(listed[0].name[:MAX_TOOL_NAME])
-            reason = f"The tool `{shown}` of the MCP server `{server}` is left out. {tool}"
-            self._reasons.setdefault(server, []).append(reason)
-            return
-        size = len(encode_json([tool.name, tool.description, tool.schema]))
-        if self._bytes + size > MAX_DEFINITIONS_BYTES:
-            self._is_full = True
-            self._beyond_limits += 1
-            return
-        self._bytes += size
-        self.usable.append(tool)
-
-    def build_notices(self) -> tuple[str, ...]:
-        notices: list[str] = []
-        for server, reasons in self._reasons.items():
-            notices += reasons[:_MAX_NOTICES_PER_SERVER]
-            if (more := len(reasons) - _MAX_NOTICES_PER_SERVER) > 0:
-                notices.append(f"{more} more tools of the MCP server `{server}` are left out for similar reasons.")
-        if self._beyond_limits:
-            limits = f"{MAX_TOOLS} tools and {MAX_DEFINITIONS_BYTES // 1_000} kB of definitions"
-            notices.append(
-                f"{self._beyond_limits} tools of MCP servers are left out, because a request can contain {limits}. "
-                "Choose fewer tools with `tools` and `deny` in the settings of the servers."
-            )
-        return tuple(notices)
+        if is_full or checked[server] > MAX_TOOLS:
+            omitted += 1
+            continue
+        try:
+            built = _build_tool(name, by_key[key])
+        except SchemaRefused as refused:
+            shown = to_one_line(key[1][:MAX_TOOL_NAME])
+            reason = f"The tool `{shown}` of the MCP server `{server}` is left out. {refused}"
+            reasons.setdefault(server, []).append(reason)
+            continue
+        total += len(encode_json([built.name, built.description, built.schema]))
+        if is_full := total > MAX_DEFINITIONS_BYTES:
+            omitted += 1
+            continue
+        usable.append(built)
+        is_full = len(usable) == MAX_TOOLS
+    return tuple(usable), tuple(_build_notices(reasons, omitted))
 
 
-def _build_tool(name: str, listed: Sequence[ListedTool]) -> UsableTool | str:
-    """Return the usable form of a tool, or a sentence with the reason why there is none."""
+def _build_notices(reasons: Mapping[str, Sequence[str]], omitted: int) -> Iterator[str]:
+    for server, sentences in reasons.items():
+        yield from sentences[:_MAX_NOTICES_PER_SERVER]
+        if (more := len(sentences) - _MAX_NOTICES_PER_SERVER) > 0:
+            yield f"{more} more tools of the MCP server `{server}` are left out for similar reasons."
+    if omitted:
+        limits = f"{MAX_TOOLS} tools and {MAX_DEFINITIONS_BYTES // 1_000} kB of definitions"
+        yield (
+            f"{omitted} tools of MCP servers are left out, because a request can contain {limits}. Choose fewer tools "
+            "with `tools` and `deny` in the settings of the servers."
+        )
+
+
+def _build_tool(name: str, listed: Sequence[ListedTool]) -> UsableTool:
+    """Return the usable form of a tool. Raises SchemaRefused with the reason if there is none."""
     first = listed[0]
     hashes = set(map(hash_tool, listed))
     if None in hashes:
-        return "Its definition is nested too deeply."
+        raise SchemaRefused("Its definition is nested too deeply.")
     if len(hashes) > 1:
-        return "The server lists several tools of this name."
+        raise SchemaRefused("The server lists several tools of this name.")
     if not is_usable_tool_name(first.name):
-        return f"Its name must have 1 to {MAX_TOOL_NAME} visible characters."
-    schema = normalize_schema(first.input_schema)
-    return schema if isinstance(schema, str) else UsableTool(first, name, _build_description(first), schema)
+        raise SchemaRefused(f"Its name must have 1 to {MAX_TOOL_NAME} visible characters.")
+    # The model must not read characters that a user cannot see.
+    text = remove_invisible((first.description or first.title)[: 2 * MAX_DESCRIPTION_BYTES]).strip()
+    encoded = (text or f"A tool of the MCP server {first.server}.").encode()
+    if len(encoded) > MAX_DESCRIPTION_BYTES:
+        encoded = encoded[: MAX_DESCRIPTION_BYTES - 3].decode(errors="ignore").rstrip().encode() + "…".encode()
+    return UsableTool(first, name, encoded.decode(), convert_schema(first.input_schema))
 
 
-def _build_description(tool: ListedTool) -> str:
-    """Return the description for the model, without characters that a user cannot see."""
-    text = remove_invisible((tool.description or tool.title)[: 2 * MAX_DESCRIPTION_BYTES]).strip()
-    text = text or f"A tool of the MCP server {tool.server}."
-    encoded = text.encode()
-    if len(encoded) <= MAX_DESCRIPTION_BYTES:
-        return text
-    return encoded[: MAX_DESCRIPTION_BYTES - 3].decode(errors="ignore").rstrip() + "…"
+_MAX_STEPS = 4_000
+_MAX_DEPTH = 24
+_MAX_INLININGS = 50
+_MAX_REFERENCE_DEPTH = 10
+_MAX_REFERENCE = 500
+_MAX_DESCRIPTION = 1_000
+_MAX_VALUE = 200
+_MAX_ALTERNATIVES = 300
+_MAX_NUMBER = 2**53
+_PROPERTY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+# The type of a schema without `type` follows from these keywords.
+_KEYWORD_TYPES = {
+    "properties": "object", "required": "object", "additionalProperties": "object", "items": "array",
+    "minLength": "string", "maxLength": "string", "minimum": "number", "maximum": "number",
+}  # fmt: skip
+# The lower and the upper bound of each type. The bounds of numbers may be negative.
+_BOUNDS = {
+    "string": ("minLength", "maxLength"), "array": ("minItems", "maxItems"), "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+}  # fmt: skip
 
 
-def _run_pass(schema: Mapping[str, Any]) -> bytes:
-    """Convert a schema once and return its JSON. Converting the result again may simplify it further."""
-    reader = SchemaReader(schema)
-    root = reader.read(schema)
-    if root is None:
-        raise SchemaRefused("Its schema accepts no arguments at all.")
-    root = intersect(root, {"type": "object"}, reader.budget)
-    if root is None:
+class SchemaRefused(Exception):
+    """The error raised for a tool that cannot be used. The message is a sentence for the user."""
+
+
+def convert_schema(schema: Mapping[str, Any]) -> Schema:
+    """Return the schema of a tool's arguments in the form that every provider accepts. Raises SchemaRefused.
+
+    Equal schemas yield equal bytes, even if their keys are ordered differently.
+    """
+    converter = _Converter(schema)
+    root = converter.convert(schema)
+    objects = [each for each in _list_choices(root) if each.get("type", "object") == "object"] if root else [{}]
+    if root is None or not objects:
         raise SchemaRefused("Its schema does not describe an object with arguments.")
-    if "anyOf" in root:
-        root = unite_objects(root["anyOf"], root.get("description", ""), reader.budget)
+    united = converter.unite_objects(objects, root.get("description", ""))
     # OpenAI requires `properties` in the schema of every function.
-    encoded = encode_json(_sort_keys({"properties": {}, **root}))
+    encoded = encode_json(_sort_keys({"type": "object", "properties": {}, **united}))
     if len(encoded) > MAX_TOOL_BYTES:
         raise SchemaRefused(f"Its schema is larger than {MAX_TOOL_BYTES // 1_000} kB.")
-    return encoded
+    result: Schema = json.loads(encoded)
+    return result
 
 
 def _sort_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _sort_keys(value[key]) for key in sorted(value)}
     return [_sort_keys(item) for item in value] if isinstance(value, list) else value
+
+
+class _Converter:
+    """The conversion of one schema. The work is bounded, even for a hostile schema."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._steps = 0
+        self._open_nodes: list[int] = []
+        self._reference_depth = 0
+        self._inlinings = 0
+
+    def _spend(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > _MAX_STEPS:
+            raise SchemaRefused("Its schema is too large.")
+
+    def convert(self, node: Any) -> Schema | None:
+        """Return the converted schema, or None if no value satisfies it. Raises SchemaRefused."""
+        self._spend(1)
+        if node is False:
+            return None
+        if not isinstance(node, Mapping):
+            return {}
+        self._spend(len(node))
+        with self._enter(node):
+            schema = self._convert_keywords(node)
+            for part in self._convert_parts(node):
+                if schema is None or part is None:
+                    return None
+                schema = self._intersect(schema, part)
+            return schema
+
+    @contextmanager
+    def _enter(self, node: Mapping[str, Any]) -> Iterator[None]:
+        if len(self._open_nodes) >= _MAX_DEPTH:
+            raise SchemaRefused(f"Its schema is nested more than {_MAX_DEPTH} levels deep.")
+        self._open_nodes.append(id(node))
+        yield
+        self._open_nodes.pop()
+
+    def _convert_parts(self, node: Mapping[str, Any]) -> Iterator[Schema | None]:
+        """Yield the schemas that a value must satisfy in addition to the node's own keywords."""
+        if "$ref" in node:
+            yield self._convert_reference(node["$ref"])
+        for key in ("$dynamicRef", "$recursiveRef"):
+            if key in node:
+                raise SchemaRefused(f"Its schema uses `{key}`, which thinklsp does not support.")
+        for part in _get_list(node, "allOf"):
+            yield self.convert(part)
+        for key in ("anyOf", "oneOf"):
+            if choices := _get_list(node, key):
+                yield self._join(map(self.convert, choices))
+
+    def _convert_reference(self, reference: Any) -> Schema | None:
+        shown = json.dumps(reference[:100]) if isinstance(reference, str) else "a value that is not text"
+        if not isinstance(reference, str) or len(reference) > _MAX_REFERENCE or not reference.startswith("#"):
+            raise SchemaRefused(f"Its schema refers to {shown}, which is not in the schema itself.")
+        target: Any = self._root if reference == "#" or reference.startswith("#/") else None
+        for part in unquote(reference).split("/")[1:]:
+            target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        if not isinstance(target, Mapping | bool):
+            raise SchemaRefused(f"Its schema refers to {shown}, which does not exist in the schema.")
+        if id(target) in self._open_nodes:
+            raise SchemaRefused(f"Its schema refers to itself at {shown}.")
+        self._inlinings += 1
+        if self._inlinings > _MAX_INLININGS:
+            raise SchemaRefused(f"Its schema uses more than {_MAX_INLININGS} references.")
+        self._reference_depth += 1
+        if self._reference_depth > _MAX_REFERENCE_DEPTH:
+            raise SchemaRefused(f"Its schema nests references more than {_MAX_REFERENCE_DEPTH} levels deep.")
+        schema = self.convert(target)
+        self._reference_depth -= 1
+        return schema
+
+    def _convert_keywords(self, node: Mapping[str, Any]) -> Schema | None:
+        given = [node["const"]] if "const" in node else _get_list(node, "enum")
+        self._spend(len(given))
+        # Providers do not accept the other values in `enum`.
+        values = [_simplify_number(value) for value in given if _is_plain_value(value)]
+        kinds = _list_types(node) or [kind for kind in _TYPES if any(_has_type(value, kind) for value in values)]
+        if "number" in kinds and "integer" in kinds:
+            kinds.remove("integer" if any(isinstance(value, float) for value in values) or "type" in node else "number")
+        description = _build_description(node)
+        if not kinds:
+            return _describe({}, description)
+        choices = []
+        for kind in kinds:
+            members = [value for value in values if _has_type(value, kind)]
+            if members or not values:
+                choices.append(self._convert_type(node, kind, members))
+        return self._join(choices, description)
+
+    def _convert_type(self, node: Mapping[str, Any], kind: str, members: Sequence[Any]) -> Schema | None:
+        schema: Schema = {"type": kind}
+        if kind == "object":
+            return self._convert_object(node)
+        if members and kind in ("string", "integer", "number"):
+            schema["enum"] = list({(isinstance(value, bool), value): value for value in members}.values())
+        elif kind in _BOUNDS:
+            schema |= _copy_bounds(node, kind)
+        if kind == "array":
+            rest = node.get("items")
+            items = [*(rest if isinstance(rest, list) else _get_list(node, "prefixItems"))]
+            items += [rest] if isinstance(rest, Mapping) else []
+            # OpenAI requires `items` in every array.
+            schema["items"] = self._join(map(self.convert, items)) or {}
+        default = _simplify_number(node.get("default"))
+        if default is not None and _is_plain_value(default) and _has_type(default, kind):
+            schema |= {"default": default} if default in schema.get("enum", (default,)) else {}
+        return schema
+
+    def _convert_object(self, node: Mapping[str, Any]) -> Schema | None:
+        given = node.get("properties")
+        given = given if isinstance(given, Mapping) else {}
+        required = list(dict.fromkeys(name for name in _get_list(node, "required") if isinstance(name, str)))
+        self._spend(len(given) + len(required))
+        for name in required:
+            if not _PROPERTY_NAME.fullmatch(name):
+                shown = json.dumps(name[:100])
+                raise SchemaRefused(f"It requires the argument {shown}, whose name the providers do not accept.")
+        properties: Schema = {name: {} for name in required if name not in given}
+        for name in filter(_PROPERTY_NAME.fullmatch, given):
+            value = self.convert(given[name])
+            if value is None and name in required:
+                return None
+            # An argument that can be omitted need not be null.
+            if value is not None and name not in required:
+                choices = [choice for choice in _list_choices(value) if choice.get("type") != "null"]
+                value = self._join(choices, value.get("description", ""))
+            if value is not None:
+                properties[name] = value
+        schema: Schema = {"type": "object"}
+        schema |= {key: value for key, value in (("properties", properties), ("required", required)) if value}
+        extra = node.get("additionalProperties")
+        if not node.get("patternProperties") and (extra is False or isinstance(extra, Mapping)):
+            value = self.convert(extra)
+            schema |= {} if value == {} else {"additionalProperties": False if value is None else value}
+        return schema
+
+    def _join(self, choices: Iterable[Schema | None], description: str = "") -> Schema | None:
+        """Return the schema of values that satisfy at least one of the schemas, or None if there is no schema."""
+        distinct: list[Schema] = []
+        for choice in (each for schema in choices if schema is not None for each in _list_choices(schema)):
+            self._spend(len(distinct) + 1)
+            if not _strip_description(choice):
+                return _describe({}, description)
+            _add_choice(distinct, choice)
+        if len(distinct) > 1:
+            return _describe({"anyOf": distinct}, description)
+        return _describe(distinct[0], description) if distinct else None
+
+    def _intersect(self, first: Schema, second: Schema) -> Schema:
+        """Return a schema that accepts at least the values that satisfy both schemas."""
+        self._spend(1 + len(first.get("properties", ())) + len(second.get("properties", ())))
+        description = first.get("description") or second.get("description") or ""
+        if not _strip_description(first) or not _strip_description(second):
+            return _describe(_strip_description(first) or _strip_description(second), description)
+        if "anyOf" in first and "anyOf" in second:
+            return first
+        if "anyOf" in first or "anyOf" in second:
+            pairs = [(one, other) for one in _list_choices(first) for other in _list_choices(second)]
+            return self._join((self._intersect(*pair) for pair in pairs), description) or {}
+        if first["type"] != second["type"]:
+            return first
+        merged: Schema = {**second, **first}
+        if first["type"] == "object":
+            self._merge_objects(merged, first, second)
+        elif first["type"] in _BOUNDS:
+            merged = {key: value for key, value in merged.items() if key not in _BOUNDS[first["type"]]}
+            merged |= _copy_bounds({**second, **first}, first["type"])
+        return _describe(merged, description)
+
+    def _merge_objects(self, merged: Schema, first: Schema, second: Schema) -> None:
+        """Set the keywords of an object that satisfies two schemas."""
+        ours, theirs = first.get("properties", {}), second.get("properties", {})
+        common = {name: self._intersect(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
+        if properties := {**theirs, **ours, **common}:
+            merged["properties"] = properties
+        if required := list(dict.fromkeys((*first.get("required", ()), *second.get("required", ())))):
+            merged["required"] = required
+        if first.get("additionalProperties") != second.get("additionalProperties"):
+            merged.pop("additionalProperties", None)
+
+    def unite_objects(self, objects: Sequence[Schema], description: str) -> Schema:
+        """Return one object schema that accepts what at least one of the object schemas accepts."""
+        properties: dict[str, Schema] = {}
+        for name in dict.fromkeys(name for each in objects for name in each.get("properties", ())):
+            found = [each["properties"][name] for each in objects if name in each.get("properties", ())]
+            described = next((each["description"] for each in found if "description" in each), "")
+            properties[name] = self._join(found, described) or {}
+        groups = list(dict.fromkeys(tuple(each.get("required", ())) for each in objects))
+        required = [name for name in groups[0] if all(name in group for group in groups)]
+        united: Schema = {"type": "object", "properties": properties}
+        united |= {"required": required} if required else {}
+        if all(each.get("additionalProperties") is False for each in objects):
+            united["additionalProperties"] = False
+        # The alternatives differ in what they require, so say it in the description.
+        shown = "; or ".join(", ".join(f"`{name}`" for name in group) for group in groups)
+        note = f"Required: {shown}." if len(groups) > 1 and all(groups) and len(shown) <= _MAX_ALTERNATIVES else ""
+        return _describe(united, f"{description or objects[0].get('description', '')} {note}".strip())
+
+
+def _list_choices(schema: Schema) -> Sequence[Schema]:
+    choices: Sequence[Schema] = schema.get("anyOf", [schema])
+    return choices
+
+
+def _add_choice(choices: list[Schema], choice: Schema) -> None:
+    """Append a schema to the choices, or add its values to an equal choice."""
+    for index, existing in enumerate(choices):
+        if _strip_description(existing) == _strip_description(choice):
+            return
+        if existing["type"] == choice["type"] and "enum" in existing and "enum" in choice:
+            values = dict.fromkeys((*existing["enum"], *choice["enum"]))
+            choices[index] = {"type": choice["type"], "enum": list(values)}
+            return
+    choices.append(choice)
+
+
+def _copy_bounds(node: Mapping[str, Any], kind: str) -> Schema:
+    """Return the bounds of a type, unless no value satisfies them."""
+    bounds: Schema = {}
+    for key in _BOUNDS[kind]:
+        value = _simplify_number(node.get(key))
+        is_count = kind not in ("integer", "number")
+        fits = _has_type(value, "number" if kind == "number" else "integer") and _is_plain_value(value)
+        if fits and not (is_count and value < 0):
+            bounds[key] = value
+    return {} if len(bounds) == 2 and [*bounds.values()] != sorted(bounds.values()) else bounds
+
+
+def _get_list(node: Mapping[str, Any], key: str) -> Sequence[Any]:
+    value = node.get(key)
+    return value if isinstance(value, list) else ()
+
+
+def _list_types(node: Mapping[str, Any]) -> list[str]:
+    """Return the types that the node names or, if it names none, the one that its keywords imply."""
+    given = node.get("type")
+    if given is None:
+        implied = {kind for key, kind in _KEYWORD_TYPES.items() if key in node}
+        return [*implied] if len(implied) == 1 and not {"enum", "const"} & node.keys() else []
+    names = given if isinstance(given, list) else [given]
+    return [kind for kind in _TYPES if kind in names]
+
+
+def _has_type(value: Any, kind: str) -> bool:
+    """Return True if a simple value has the JSON type."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "number":
+        return isinstance(value, int | float)
+    return type(value) is {"string": str, "integer": int, "null": type(None)}.get(kind)
+
+
+def _simplify_number(value: Any) -> Any:
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_NUMBER
+    return int(value) if is_whole else value
+
+
+def _is_plain_value(value: Any) -> bool:
+    """Return True for a value that every provider accepts in `enum`, without hidden characters."""
+    if isinstance(value, str):
+        return 0 < len(value) <= _MAX_VALUE and remove_invisible(value) == value
+    return value is None or (isinstance(value, int | float) and abs(value) <= _MAX_NUMBER)
+
+
+def _build_description(node: Mapping[str, Any]) -> str:
+    """Return the description with notes about the keywords that are not in the result."""
+    description = node.get("description")
+    parts = [remove_invisible(description[: 2 * _MAX_DESCRIPTION])] if isinstance(description, str) else []
+    for key in ("format", "pattern"):
+        value = node.get(key)
+        if isinstance(value, str) and _is_plain_value(value):
+            parts.append(f"{key.title()}: {value}")
+    text = " ".join(part.strip() for part in parts).strip()
+    return text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1].rstrip()}…"
+
+
+def _describe(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description} if description else schema
+
+
+def _strip_description(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key != "description"}
+
+
+_CHECK_SECONDS = 2.0
+_MAX_PROBLEMS = 5
+_MAX_PROBLEM = 300
+# The keywords that are checked before a call. The others are ambiguous or slow, and the server checks them itself.
+_CHECKED_KEYWORDS = (
+    "$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "exclusiveMaximum", "exclusiveMinimum", "items",
+    "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "prefixItems", "properties", "required",
+    "type",
+)  # fmt: skip
+
+
+async def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+    """Return sentences about wrong arguments, with which the model can correct its call, or None if none is wrong.
+
+    The schema is the one that the server listed. It can demand endless work, so a worker process checks the arguments.
+    """
+    try:
+        return " ".join(await run_in_worker(_CHECK_SECONDS, find_problems, schema, arguments)) or None
+    except (WorkFailed, RecursionError):
+        # The schema is invalid or too complicated. The server checks its arguments itself.
+        return None
+
+
+def find_problems(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each of the first problems. Raises an exception of jsonschema for an invalid schema."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - it comes with the MCP SDK
+    from referencing import Registry  # noqa: PLC0415 - it comes with jsonschema
+
+    known = Draft202012Validator.VALIDATORS
+    checks = {keyword: known[keyword] for keyword in _CHECKED_KEYWORDS}
+    # Several choices of `oneOf` may match, because their other keywords are not checked.
+    checks["oneOf"] = known["anyOf"]
+    checker = validators.create({}, checks, type_checker=Draft202012Validator.TYPE_CHECKER)
+    # The registry is empty, so that no reference is fetched from the network.
+    problems: dict[str, None] = {}
+    for error in checker(schema, registry=Registry()).iter_errors(arguments):
+        place = error.json_path.removeprefix("$").removeprefix(".")
+        text = to_one_line(f"The argument `{place}`: {error.message}" if place else error.message)
+        problems[text if len(text) <= _MAX_PROBLEM else f"{text[:_MAX_PROBLEM]}…"] = None
+        if len(problems) == _MAX_PROBLEMS:
+            break
+    return [f"{problem}." for problem in problems]

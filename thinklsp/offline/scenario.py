@@ -21,7 +21,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from thinklsp.core.errors import ThinkLspError
 
@@ -36,58 +46,41 @@ class PlaceholderValues:
     results: tuple[str, ...]
     model: str
 
+    def resolve(self, placeholder: re.Match[str]) -> str:
+        user, number, model, pattern = placeholder.groups()
+        source = self.user if user else self.model if model else "".join(self.results[int(number) - 1 : int(number)])
+        if not pattern:
+            return source
+        found = re.search(pattern, source, re.MULTILINE)
+        return (found[1 if found.re.groups else 0] or "") if found else ""
+
 
 def fill_placeholders(value: Any, values: PlaceholderValues) -> Any:
     """Return a copy of a string, list or table with all placeholders replaced. Keys and other values are unchanged."""
-    return _map_text(value, lambda text: _PLACEHOLDER.sub(lambda match: _resolve_placeholder(match, values), text))
+    return _replace_placeholders(value, values.resolve)
 
 
-def check_template(value: Any) -> None:
-    """Raise ValueError if a placeholder has the result number 0 or an invalid regular expression."""
-    _map_text(value, _check_text)
-
-
-def _map_text(value: Any, change: Callable[[str], str]) -> Any:
+def _replace_placeholders(value: Any, resolve: Callable[[re.Match[str]], str]) -> Any:
     match value:
         case str():
-            return change(value)
+            return _PLACEHOLDER.sub(resolve, value)
         case Mapping():
-            return {key: _map_text(item, change) for key, item in value.items()}
+            return {key: _replace_placeholders(item, resolve) for key, item in value.items()}
         case list() | tuple():
-            return [_map_text(item, change) for item in value]
+            return [_replace_placeholders(item, resolve) for item in value]
         case _:
             return value
 
 
-def _check_text(text: str) -> str:
-    for match in _PLACEHOLDER.finditer(text):
-        _check_placeholder(match)
-    return text
-
-
-def _check_placeholder(match: re.Match[str]) -> None:
-    if match[2] == "0":
-        raise ValueError(f"{match[0]} is invalid: results are numbered from 1, so the first is {{{{result:1}}}}")
+def _check_placeholder(placeholder: re.Match[str]) -> str:
+    """Raise ValueError if a placeholder has the result number 0 or an invalid regular expression."""
+    if placeholder[2] == "0":
+        raise ValueError(f"{placeholder[0]} is invalid: results are numbered from 1, so the first is {{{{result:1}}}}")
     try:
-        re.compile(match[4] or "")
+        re.compile(placeholder[4] or "")
     except re.error as error:
-        raise ValueError(f"{match[0]} contains an invalid regular expression: {error}") from None
-
-
-def _resolve_placeholder(match: re.Match[str], values: PlaceholderValues) -> str:
-    if match[1]:
-        source = values.user
-    elif match[3]:
-        source = values.model
-    else:
-        number = int(match[2])
-        source = values.results[number - 1] if 0 < number <= len(values.results) else ""
-    if not match[4]:
-        return source
-    capture = re.search(match[4], source, re.MULTILINE)
-    if capture is None:
-        return ""
-    return (capture[1] if capture.re.groups else capture[0]) or ""
+        raise ValueError(f"{placeholder[0]} contains an invalid regular expression: {error}") from None
+    return ""
 
 
 class TableRow(BaseModel):
@@ -299,27 +292,28 @@ class ScenarioStep(TableRow):
         if (self.stop_sequence is not None) != (self.stop_reason == "stop_sequence"):
             raise ValueError('stop_sequence and stop_reason = "stop_sequence" must be used together')
         for part in self.block:
-            check_template(part.model_dump(exclude={"delay_ms", "omitted"}, exclude_none=True))
+            _replace_placeholders(part.model_dump(), _check_placeholder)
         return self
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
 
 
 class TurnCondition(TableRow):
     """The condition for a turn. All regular expressions must match, and the request must offer all of these tools."""
 
-    user: str | None = None
-    system: str | None = None
-    model: str | None = None
+    user: Pattern | None = None
+    system: Pattern | None = None
+    model: Pattern | None = None
     tools: tuple[str, ...] = ()
-
-    @field_validator("user", "system", "model")
-    @classmethod
-    def _check_pattern(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
-        return pattern
 
 
 class ScenarioTurn(TableRow):
@@ -368,17 +362,13 @@ def parse_scenario(text: str, name: str) -> Scenario:
 
 def remove_pauses(scenario: Scenario) -> Scenario:
     """Return the scenario without its pauses."""
-    return Scenario.model_validate(_drop_pauses(scenario.model_dump(exclude_unset=True)))
 
+    def drop(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: drop(item) for key, item in value.items() if key not in ("delay_ms", "pacing")}
+        return [drop(item) for item in value] if isinstance(value, list | tuple) else value
 
-def _drop_pauses(value: Any) -> Any:
-    match value:
-        case dict():
-            return {key: _drop_pauses(item) for key, item in value.items() if key not in ("delay_ms", "pacing")}
-        case list() | tuple():
-            return [_drop_pauses(item) for item in value]
-        case _:
-            return value
+    return Scenario.model_validate(drop(scenario.model_dump(exclude_unset=True)))
 
 
 def list_packaged() -> tuple[str, ...]:
@@ -407,19 +397,9 @@ def load_scenario(name_or_path: str) -> Scenario:
 
 def _format_problem(location: tuple[int | str, ...], message: str) -> str:
     """Format a validation error, for example as `turn 1, step 2, pacing.delay_ms: …`."""
-    words: list[str] = []
-    skip_tag = False
-    for item in location:
-        if isinstance(item, int):
-            words[-1] += f" {item + 1}"
-            skip_tag = words[-1].startswith("block ")
-        elif skip_tag:
-            skip_tag = False
-        elif words and not words[-1][-1].isdigit():
-            words[-1] += f".{item}"
-        else:
-            words.append(item)
-    message = message.removeprefix("Value error, ")
-    if message == "Extra inputs are not permitted":
-        message = "unknown key"
-    return f"{', '.join(words) or 'the file'}: {message}"
+    path = ".".join(f"#{item + 1}" if isinstance(item, int) else item for item in location)
+    # The name of the kind of a block follows its number.
+    path = re.sub(r"(?<=block\.)(#\d+)\.\w+(?=\.|$)", r"\1", path)
+    path = re.sub(r"\.#(\d+)", r" \1,", path).replace(",.", ", ").removesuffix(",")
+    message = "unknown key" if message == "Extra inputs are not permitted" else message.removeprefix("Value error, ")
+    return f"{path or 'the file'}: {message}"

@@ -2,17 +2,16 @@
 
 The prompts in the conversation determine the turn, and the number of answers after the last prompt determines the step.
 Therefore, no state is stored for retries, cancellation or concurrent sessions. Attempts are
-counted only for steps whose fault occurs a limited number of times. The number of stored counts is limited.
+counted only for steps whose fault occurs a limited number of times.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeVar
 
 from thinklsp.offline.scenario import (
     ErrorEvent,
@@ -23,7 +22,6 @@ from thinklsp.offline.scenario import (
     Scenario,
     ScenarioPart,
     ScenarioStep,
-    ScenarioTurn,
     ScriptedFault,
     ScriptedStopReason,
     TextPart,
@@ -34,26 +32,9 @@ from thinklsp.offline.scenario import (
     fill_placeholders,
 )
 
-K = TypeVar("K")
-V = TypeVar("V")
-_MAX_ATTEMPT_COUNTS = 4096
 # The keys in scenario blocks whose values may contain placeholders.
 _TEMPLATE_KEYS = {"thinking", "summary", "redacted_thinking", "text", "input", "input_json", "raw"}
 _TAGGED_NOTE = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
-
-
-class BoundedDict(OrderedDict[K, V]):
-    """A dictionary that keeps only the `limit` most recently set entries."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        while len(self) > self._limit:
-            self.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,32 +98,37 @@ class Script:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self._attempts: BoundedDict[tuple[str, str], int] = BoundedDict(_MAX_ATTEMPT_COUNTS)
+        self._attempts: Counter[tuple[str, str]] = Counter()
 
     def reset(self) -> None:
         self._attempts.clear()
 
     def answer(self, request: NeutralRequest) -> ScriptedAnswer:
         """Return the scripted answer to a request, and count the attempt if the step's fault has a limit."""
-        number = find_turn(self.scenario, request)
+        number, count = _find_turn(self.scenario, request), request.conversation.answers
         if number is None:
             return _build_builtin_answer(self.scenario, request, "no turn matches this prompt")
         steps = self.scenario.turn[number].step
-        if request.conversation.answers >= len(steps):
-            return _build_builtin_answer(
-                self.scenario, request, f"turn {number + 1} has no step {request.conversation.answers + 1}"
-            )
-        label = f"turn {number + 1}, step {request.conversation.answers + 1}"
-        step = steps[request.conversation.answers]
-        return _build_answer(step, self.scenario, request, label, fault=self._find_fault(step, request, label))
+        if count >= len(steps):
+            return _build_builtin_answer(self.scenario, request, f"turn {number + 1} has no step {count + 1}")
+        step, label = steps[count], f"turn {number + 1}, step {count + 1}"
+        values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
+        return ScriptedAnswer(
+            tuple(_fill_part(part, values) for part in step.block),
+            step.stop_reason or ("tool_use" if any(isinstance(part, ToolPart) for part in step.block) else "end_turn"),
+            label,
+            pacing=self.scenario.pacing.model_copy(update=step.pacing.model_dump(exclude_unset=True)),
+            stop_sequence=step.stop_sequence,
+            refusal=step.refusal,
+            usage=step.usage,
+            fault=self._find_fault(step, request, label),
+        )
 
     def _find_fault(self, step: ScenarioStep, request: NeutralRequest, label: str) -> ScriptedFault | None:
         if step.fault is None or step.fault.times is None:
             return step.fault
-        key = (request.digest, label)
-        attempts = self._attempts.get(key, 0)
-        self._attempts[key] = attempts + 1
-        return step.fault if attempts < step.fault.times else None
+        self._attempts[request.digest, label] += 1
+        return step.fault if self._attempts[request.digest, label] <= step.fault.times else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +174,16 @@ def _join_prompt(parts: Sequence[DialoguePart]) -> str | None:
     return "\n\n".join(texts)
 
 
-def find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
+def _find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
     """Return the index of the turn that answers the last prompt, or None.
 
     The first turn with a matching `when` is used. If no `when` matches, the turns without `when` are used in order.
     """
-    matches = [_match_turn(scenario.turn, request, prompt) for prompt in request.conversation.prompts or ("",)]
+    turns = [(number, turn.when) for number, turn in enumerate(scenario.turn) if turn.when is not None]
+    matches = [
+        next((number for number, when in turns if _matches_condition(when, request, prompt)), None)
+        for prompt in request.conversation.prompts or ("",)
+    ]
     if matches[-1] is not None:
         return matches[-1]
     plain = [number for number, turn in enumerate(scenario.turn) if turn.when is None]
@@ -201,35 +191,10 @@ def find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
     return plain[unmatched] if unmatched < len(plain) else None
 
 
-def _match_turn(turns: tuple[ScenarioTurn, ...], request: NeutralRequest, prompt: str) -> int | None:
-    for number, turn in enumerate(turns):
-        if turn.when is not None and _matches_condition(turn.when, request, prompt):
-            return number
-    return None
-
-
 def _matches_condition(condition: TurnCondition, request: NeutralRequest, prompt: str) -> bool:
     pairs = ((condition.user, prompt), (condition.system, request.system), (condition.model, request.model))
     return set(condition.tools) <= request.tools and all(
         pattern is None or re.search(pattern, text, re.MULTILINE) for pattern, text in pairs
-    )
-
-
-def _build_answer(
-    step: ScenarioStep, scenario: Scenario, request: NeutralRequest, label: str, *, fault: ScriptedFault | None
-) -> ScriptedAnswer:
-    values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
-    parts = tuple(_fill_part(part, values) for part in step.block)
-    calls = any(isinstance(part, ToolPart) for part in parts)
-    return ScriptedAnswer(
-        parts,
-        step.stop_reason or ("tool_use" if calls else "end_turn"),
-        label,
-        pacing=scenario.pacing.model_copy(update=step.pacing.model_dump(exclude_unset=True)),
-        stop_sequence=step.stop_sequence,
-        refusal=step.refusal,
-        usage=step.usage,
-        fault=fault,
     )
 
 

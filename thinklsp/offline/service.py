@@ -34,207 +34,13 @@ from thinklsp.offline.scenario import (
     load_scenario,
     remove_pauses,
 )
-from thinklsp.offline.script import (
-    BoundedDict,
-    DialoguePart,
-    NeutralRequest,
-    Script,
-    ScriptedAnswer,
-    read_conversation_state,
-)
+from thinklsp.offline.script import DialoguePart, NeutralRequest, Script, ScriptedAnswer, read_conversation_state
 
+# These environment variables select the scenario of a server, and turn its pauses off.
+SCENARIO_VARIABLE, PAUSES_VARIABLE = "THINKLSP_SCENARIO", "THINKLSP_SCENARIO_PAUSES"
+_MESSAGES, _MODELS = "/v1/messages", "/v1/models/"
 _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
 _PING = b'event: ping\ndata: {"type": "ping"}\n\n'
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes of a response body, and the pause before them in milliseconds."""
-
-    data: bytes
-    wait_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OfflineResponse:
-    """A response. Header names are lowercase. `pacing.delay_ms` is the pause before the headers.
-
-    If `breaks` is true, the connection breaks after the last piece. `label` names the scenario step.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    pieces: tuple[Piece, ...]
-    pacing: Pacing = field(default_factory=Pacing)
-    breaks: bool = False
-    label: str = ""
-
-    def play(self) -> Iterator[tuple[float, bytes]]:
-        """Yield each piece of the body with the pause before it in seconds. Long pauses contain pings.
-
-        Raises ConnectionResetError after the last piece if `breaks` is true.
-        """
-        every = self.pacing.ping_every_ms
-        for piece in self.pieces:
-            wait = piece.wait_ms
-            while 0 < every < wait:
-                yield every / 1000, _PING
-                wait -= every
-            yield wait / 1000, piece.data
-        if self.breaks:
-            raise ConnectionResetError("The scenario breaks the connection here.")
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerBlock:
-    """A content block with the events that stream it. Each delta has the pause before it in milliseconds."""
-
-    value: Mapping[str, Any]
-    start: Mapping[str, Any]
-    deltas: tuple[tuple[int, Mapping[str, Any]], ...] = ()
-    delay_ms: int = 0
-
-
-class BlockWriter:
-    """A writer that converts the parts of a scripted answer to content blocks.
-
-    If `shows` is false, thinking blocks have no text. If `counts` is true, their deltas contain token counts.
-    """
-
-    def __init__(self, answer: ScriptedAnswer, sign: Callable[[str, str], str], *, shows: bool, counts: bool) -> None:
-        self._answer = answer
-        self._sign = sign
-        self._shows = shows
-        self._counts = counts
-
-    def write(self, *, thinks: bool) -> Iterator[AnswerBlock]:
-        for part in self._answer.parts:
-            if isinstance(part, RawPart) and part.dialect != "anthropic":
-                continue
-            if thinks or not isinstance(part, ThinkingPart | RedactedPart):
-                yield replace(self._write_part(part), delay_ms=part.delay_ms)
-
-    def _write_part(self, part: ScenarioPart) -> AnswerBlock:
-        match part:
-            case ThinkingPart():
-                return self._write_thinking(part)
-            case RedactedPart():
-                value = {"type": "redacted_thinking", "data": self._sign("redacted_thinking", "")}
-                return AnswerBlock(value, value)
-            case TextPart():
-                value = {"type": "text", "text": part.text}
-                return AnswerBlock(value, {**value, "text": ""}, self._split(part.text, "text_delta", "text"))
-            case ToolPart():
-                value = {"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", "name": part.tool}
-                text = part.format_arguments() if part.input or part.input_json is not None else ""
-                deltas = self._split(text, "input_json_delta", "partial_json")
-                return AnswerBlock({**value, "input": part.input}, {**value, "input": {}}, deltas)
-            case RawPart():
-                return AnswerBlock(part.raw, part.raw)
-            case _:
-                assert_never(part)
-
-    def _write_thinking(self, part: ThinkingPart) -> AnswerBlock:
-        text = (part.readable_text or "") if self._shows else ""
-        signature = self._sign("thinking", text)
-        deltas = []
-        # Hidden thinking takes as long as readable thinking.
-        for wait, delta in self._split(text or part.thought, "thinking_delta", "thinking"):
-            count = {"estimated_tokens": count_tokens(delta["thinking"])} if self._counts else {}
-            deltas.append((wait, {**delta, **count} if text else {**delta, "thinking": "", **count}))
-        value = {"type": "thinking", "thinking": text, "signature": signature}
-        end = (0, {"type": "signature_delta", "signature": signature})
-        return AnswerBlock(value, {**value, "thinking": "", "signature": ""}, (*deltas, end))
-
-    def _split(self, text: str, kind: str, key: str) -> tuple[tuple[int, dict[str, Any]], ...]:
-        size, wait = self._answer.pacing.chunk_chars, self._answer.pacing.interval_ms
-        return tuple((wait, {"type": kind, key: text[at : at + size]}) for at in range(0, len(text), size))
-
-
-def count_tokens(text: str) -> int:
-    """Estimate the number of tokens. Four characters count as one token."""
-    return (len(text) + 3) // 4
-
-
-def estimate_usage(request: Mapping[str, Any], answer: ScriptedAnswer) -> dict[str, int]:
-    """Estimate the usage of an answer. All messages but the last two are read from the cache.
-
-    `total` is the number of input tokens, and `cached` the number of those that are read from the cache. The scenario's
-    own figures replace the estimates.
-    """
-    messages = request["messages"]
-    head = count_tokens(json.dumps([request.get("system"), request.get("tools"), messages[:-2]]))
-    total = head + count_tokens(json.dumps(messages[-2:]))
-    thinking = sum(count_tokens(p.thought) for p in answer.parts if isinstance(p, ThinkingPart | RedactedPart))
-    output = thinking + sum(count_tokens(p.model_dump_json()) for p in answer.parts if not hasattr(p, "thought"))
-    estimates = {"input": total, "cache_read": head if len(messages) > 1 else 0, "output": output, "thinking": thinking}
-    scripted = {key: getattr(answer.usage, f"{key}_tokens") for key in estimates}
-    usage = {key: value if scripted[key] is None else scripted[key] for key, value in estimates.items()}
-    return {**usage, "total": total, "cache_write": answer.usage.cache_write_tokens or 0}
-
-
-def build_message(
-    model: str, blocks: Sequence[AnswerBlock], answer: ScriptedAnswer, usage: Mapping[str, int]
-) -> dict[str, Any]:
-    message: dict[str, Any] = {
-        "id": f"msg_{secrets.token_hex(12)}",
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": [block.value for block in blocks],
-        "stop_reason": _STOP_REASONS.get(answer.stop_reason, answer.stop_reason),
-        "stop_sequence": answer.stop_sequence,
-        "usage": {
-            "input_tokens": max(usage["input"] - usage["cache_read"] - usage["cache_write"], 0),
-            "cache_creation_input_tokens": usage["cache_write"],
-            "cache_read_input_tokens": usage["cache_read"],
-            "output_tokens": usage["output"],
-            "output_tokens_details": {"thinking_tokens": usage["thinking"]},
-        },
-    }
-    if answer.refusal is not None:
-        message["stop_details"] = {"type": "refusal", **answer.refusal.model_dump()}
-    return message
-
-
-def stream_message(
-    message: Mapping[str, Any], blocks: Sequence[AnswerBlock], answer: ScriptedAnswer
-) -> OfflineResponse:
-    pieces, fault = tuple(_iterate_events(message, blocks)), answer.fault or ScriptedFault.model_construct()
-    if fault.error_event is not None:
-        error = {"type": fault.error_event.type, "message": fault.error_event.message}
-        pieces = (*pieces[: fault.error_event.after_events], _encode_event("error", error=error))
-    elif fault.cut_after_events is not None:
-        pieces = pieces[: fault.cut_after_events]
-    elif fault.silence_ms is not None:
-        at = min(fault.silence_after_events, len(pieces) - 1)
-        silent = replace(pieces[at], wait_ms=pieces[at].wait_ms + fault.silence_ms)
-        pieces = (*pieces[:at], silent, *pieces[at + 1 :])
-    breaks = fault.cut_after_events is not None and not fault.cut_cleanly
-    return OfflineResponse(200, {"content-type": "text/event-stream"}, pieces, answer.pacing, breaks, answer.label)
-
-
-def _iterate_events(message: Mapping[str, Any], blocks: Sequence[AnswerBlock]) -> Iterator[Piece]:
-    ending = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details") if key in message}
-    opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
-    opening.pop("stop_details", None)
-    yield _encode_event("message_start", message={**opening, "usage": {**message["usage"], "output_tokens": 1}})
-    for index, block in enumerate(blocks):
-        yield _encode_event("content_block_start", block.delay_ms, index=index, content_block=block.start)
-        for wait, delta in block.deltas:
-            yield _encode_event("content_block_delta", wait, index=index, delta=delta)
-        yield _encode_event("content_block_stop", index=index)
-    yield _encode_event("message_delta", delta=ending, usage=message["usage"])
-    yield _encode_event("message_stop")
-
-
-def _encode_event(name: str, wait_ms: int = 0, **payload: Any) -> Piece:
-    data = json.dumps({"type": name, **payload}, default=str)
-    return Piece(f"event: {name}\ndata: {data}\n\n".encode("ascii"), wait_ms)
-
-
-_MESSAGES, _MODELS = "/v1/messages", "/v1/models/"
-_MAX_REMEMBERED_CALLS = 16_384
 # Maps the types of signed blocks to the key that contains the signature.
 _SIGNATURE_KEYS = {"thinking": "signature", "redacted_thinking": "data"}
 _ERROR_TYPES = {
@@ -250,15 +56,44 @@ _COUNTS_BETA = "thinking-token-count"
 # The key is no secret. Signatures only reveal changes, and stay valid when a session continues in another process.
 _SIGNING_KEY = b"thinklsp offline"
 
-
-# These environment variables select the scenario of a server, and turn its pauses off.
-SCENARIO_VARIABLE, PAUSES_VARIABLE = "THINKLSP_SCENARIO", "THINKLSP_SCENARIO_PAUSES"
+Json = dict[str, Any]
+_Piece = tuple[int, bytes]
+"""Bytes of a response body, behind the pause before them in milliseconds."""
 
 
 def open_service(environment: Mapping[str, str]) -> OfflineService:
     """Return a service that plays the scenario of the environment, by default `sample`. Raises ScenarioError."""
     scenario = load_scenario(environment.get(SCENARIO_VARIABLE) or "sample")
     return OfflineService(remove_pauses(scenario) if environment.get(PAUSES_VARIABLE) == "off" else scenario)
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineResponse:
+    """A response. Header names are lowercase. `pacing.delay_ms` is the pause before the headers.
+
+    If `breaks` is true, the connection breaks after the last piece. `label` names the scenario step.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: tuple[_Piece, ...]
+    pacing: Pacing = field(default_factory=Pacing)
+    breaks: bool = False
+    label: str = ""
+
+    def play(self) -> Iterator[tuple[float, bytes]]:
+        """Yield each piece of the body with the pause before it in seconds. Long pauses contain pings.
+
+        Raises ConnectionResetError after the last piece if `breaks` is true.
+        """
+        every = self.pacing.ping_every_ms
+        for wait, data in self.pieces:
+            while 0 < every < wait:
+                yield every / 1000, _PING
+                wait -= every
+            yield wait / 1000, data
+        if self.breaks:
+            raise ConnectionResetError("The scenario breaks the connection here.")
 
 
 class _RequestRefused(Exception):
@@ -271,7 +106,7 @@ class OfflineService:
     def __init__(self, scenario: Scenario) -> None:
         self._script = Script(scenario)
         # Maps each tool call ID to the signatures in the message that contains the call.
-        self._issued: BoundedDict[str, tuple[str, ...]] = BoundedDict(_MAX_REMEMBERED_CALLS)
+        self._issued: dict[str, tuple[str, ...]] = {}
 
     async def send_response(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -296,7 +131,7 @@ class OfflineService:
         except _RequestRefused as refusal:
             return _respond_error(HttpError(status=400, message=str(refusal)))
 
-    def _answer(self, request: Mapping[str, Any], *, counts: bool) -> OfflineResponse:
+    def _answer(self, request: Json, *, counts: bool) -> OfflineResponse:
         state = read_conversation_state(_iterate_parts(request["messages"]))
         mode = request.get("thinking") or {}
         thinks = mode.get("type") not in (None, "disabled")
@@ -305,23 +140,25 @@ class OfflineService:
         tools = frozenset(str(tool.get("name")) for tool in request.get("tools") or ())
         system = _join_texts(request.get("system"))
         answer = self._script.answer(NeutralRequest(request["model"], system, tools, state, digest))
-        window, usage = self._script.scenario.context_window, estimate_usage(request, answer)
+        window, usage = self._script.scenario.context_window, _estimate_usage(request, answer)
         if window is not None and usage["total"] > window:
             raise _RequestRefused(f"prompt is too long: {usage['total']} tokens > {window} maximum")
         if answer.http_error is not None:
             return replace(_respond_error(answer.http_error), pacing=answer.pacing, label=answer.label)
-        writer = BlockWriter(answer, self._sign, shows=mode.get("display") != "omitted", counts=counts)
-        blocks = tuple(writer.write(thinks=thinks))
-        signatures = tuple(_find_signature(block.value) for block in blocks if block.value["type"] in _SIGNATURE_KEYS)
-        for block in blocks:
-            if block.value["type"] == "tool_use":
-                self._issued[block.value["id"]] = signatures
-        message = build_message(request["model"], blocks, answer, usage)
-        if request.get("stream"):
-            return stream_message(message, blocks, answer)
-        return replace(_respond_json(message), pacing=answer.pacing, label=answer.label)
+        parts = [part for part in answer.parts if thinks or not isinstance(part, ThinkingPart | RedactedPart)]
+        blocks = [_write_block(part, shows=mode.get("display") != "omitted") for part in parts if _is_own_form(part)]
+        self._remember_signatures(blocks)
+        message = _build_message(request["model"], blocks, answer, usage)
+        if not request.get("stream"):
+            return replace(_respond_json(message), pacing=answer.pacing, label=answer.label)
+        events = _iterate_events(message, parts, blocks, answer.pacing, counts=counts)
+        return _respond_stream(tuple(events), answer)
 
-    def _check_thinking(self, messages: Sequence[Mapping[str, Any]], *, start: int | None) -> None:
+    def _remember_signatures(self, blocks: Sequence[Json]) -> None:
+        signatures = tuple(_find_signature(block) for block in blocks if block["type"] in _SIGNATURE_KEYS)
+        self._issued |= {block["id"]: signatures for block in blocks if block["type"] == "tool_use"}
+
+    def _check_thinking(self, messages: Sequence[Json], *, start: int | None) -> None:
         """Raise _RequestRefused for a thinking block that was changed or is missing.
 
         Messages from the index `start` on belong to the current tool loop and must contain all their thinking blocks,
@@ -331,7 +168,7 @@ class OfflineService:
             blocks = _list_blocks(message)
             signed = [block for block in blocks if block.get("type") in _SIGNATURE_KEYS]
             for number, block in enumerate(signed):
-                if not self._is_own(block):
+                if not _is_signed(block):
                     raise _RequestRefused(
                         f"messages.{index}.content.{number}: Invalid `signature` in `{block['type']}` block"
                     )
@@ -344,22 +181,28 @@ class OfflineService:
                     "unmodified and in order"
                 )
 
-    def _sign(self, kind: str, text: str, nonce: bytes | None = None) -> str:
-        nonce = nonce or secrets.token_bytes(12)
-        code = hmac.digest(_SIGNING_KEY, nonce + f"{kind} {text}".encode("utf-8", "surrogatepass"), "sha256")
-        return base64.b64encode(nonce + code).decode("ascii")
 
-    def _is_own(self, block: Mapping[str, Any]) -> bool:
-        signature = _find_signature(block)
-        try:
-            nonce = base64.b64decode(signature, validate=True)[:12]
-        except ValueError:
-            return False
-        # The data of a redacted block is signed without its text, which the client does not know.
-        return hmac.compare_digest(signature, self._sign(block["type"], str(block.get("thinking", "")), nonce))
+def _sign(kind: str, text: str, nonce: bytes | None = None) -> str:
+    nonce = nonce or secrets.token_bytes(12)
+    code = hmac.digest(_SIGNING_KEY, nonce + f"{kind} {text}".encode("utf-8", "surrogatepass"), "sha256")
+    return base64.b64encode(nonce + code).decode("ascii")
 
 
-def _parse_request(body: bytes) -> dict[str, Any]:
+def _is_signed(block: Json) -> bool:
+    signature = _find_signature(block)
+    try:
+        nonce = base64.b64decode(signature, validate=True)[:12]
+    except ValueError:
+        return False
+    # The data of a redacted block is signed without its text, which the client does not know.
+    return hmac.compare_digest(signature, _sign(block["type"], str(block.get("thinking", "")), nonce))
+
+
+def _find_signature(block: Json) -> str:
+    return str(block.get(_SIGNATURE_KEYS[block["type"]], ""))
+
+
+def _parse_request(body: bytes) -> Json:
     """Parse a request for a message. Raises _RequestRefused if a required key is missing or has the wrong type."""
     try:
         request = json.loads(body)
@@ -371,19 +214,17 @@ def _parse_request(body: bytes) -> dict[str, Any]:
     raise _RequestRefused("The request must be an object with `model` and a list of `messages`.")
 
 
-def _list_blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_blocks(message: Json) -> list[Json]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _iterate_parts(messages: Iterable[Mapping[str, Any]]) -> Iterator[DialoguePart]:
+def _iterate_parts(messages: Iterable[Json]) -> Iterator[DialoguePart]:
     for index, message in enumerate(messages):
-        if message.get("role") == "system":
-            continue
         by_model = message.get("role") == "assistant"
-        for block in _list_blocks(message):
+        for block in _list_blocks(message) if message.get("role") != "system" else ():
             text, result = None, None
             if block.get("type") == "text" and not by_model:
                 text = str(block.get("text", ""))
@@ -397,13 +238,141 @@ def _join_texts(content: object) -> str:
     return "\n".join(str(block.get("text", "")) for block in _list_blocks({"content": content}))
 
 
-def _find_signature(block: Mapping[str, Any]) -> str:
-    return str(block.get(_SIGNATURE_KEYS[block["type"]], ""))
+def _is_own_form(part: ScenarioPart) -> bool:
+    return not isinstance(part, RawPart) or part.dialect == "anthropic"
+
+
+def _write_block(part: ScenarioPart, *, shows: bool) -> Json:
+    """Return the complete content block for a part. If `shows` is false, thinking blocks have no text."""
+    match part:
+        case ThinkingPart():
+            text = (part.readable_text or "") if shows else ""
+            return {"type": "thinking", "thinking": text, "signature": _sign("thinking", text)}
+        case RedactedPart():
+            return {"type": "redacted_thinking", "data": _sign("redacted_thinking", "")}
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ToolPart():
+            call_id = f"toolu_{secrets.token_hex(12)}"
+            return {"type": "tool_use", "id": call_id, "name": part.tool, "input": part.input}
+        case RawPart():
+            return part.raw
+        case _:
+            assert_never(part)
+
+
+def _iterate_deltas(part: ScenarioPart, block: Json, chunk_chars: int, *, counts: bool) -> Iterator[Json]:
+    """Yield the deltas that stream a block. If `counts` is true, deltas of thinking contain token counts."""
+
+    def split(text: str) -> Iterator[str]:
+        return (text[at : at + chunk_chars] for at in range(0, len(text), chunk_chars))
+
+    match part:
+        case ThinkingPart():
+            # Hidden thinking takes as long as readable thinking.
+            for chunk in split(block["thinking"] or part.thought):
+                count = {"estimated_tokens": _count_tokens(chunk)} if counts else {}
+                yield {"type": "thinking_delta", "thinking": chunk if block["thinking"] else "", **count}
+            yield {"type": "signature_delta", "signature": block["signature"]}
+        case TextPart():
+            yield from ({"type": "text_delta", "text": chunk} for chunk in split(part.text))
+        case ToolPart() if part.input or part.input_json is not None:
+            yield from ({"type": "input_json_delta", "partial_json": chunk} for chunk in split(part.format_arguments()))
+        case _:
+            pass
+
+
+_EMPTIED: Mapping[str, Json] = {
+    "thinking": {"thinking": "", "signature": ""},
+    "text": {"text": ""},
+    "tool_use": {"input": {}},
+}
+
+
+def _iterate_events(
+    message: Json, parts: Sequence[ScenarioPart], blocks: Sequence[Json], pacing: Pacing, *, counts: bool
+) -> Iterator[_Piece]:
+    ending = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details") if key in message}
+    opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
+    opening.pop("stop_details", None)
+    yield _encode_event("message_start", message={**opening, "usage": {**message["usage"], "output_tokens": 1}})
+    for index, (part, block) in enumerate(zip(filter(_is_own_form, parts), blocks, strict=True)):
+        start = block if isinstance(part, RawPart) else block | _EMPTIED.get(block["type"], {})
+        yield _encode_event("content_block_start", part.delay_ms, index=index, content_block=start)
+        for delta in _iterate_deltas(part, block, pacing.chunk_chars, counts=counts):
+            wait = 0 if delta["type"] == "signature_delta" else pacing.interval_ms
+            yield _encode_event("content_block_delta", wait, index=index, delta=delta)
+        yield _encode_event("content_block_stop", index=index)
+    yield _encode_event("message_delta", delta=ending, usage=message["usage"])
+    yield _encode_event("message_stop")
+
+
+def _encode_event(name: str, wait_ms: int = 0, **payload: Any) -> _Piece:
+    data = json.dumps({"type": name, **payload}, default=str)
+    return wait_ms, f"event: {name}\ndata: {data}\n\n".encode("ascii")
+
+
+def _count_tokens(text: str) -> int:
+    """Estimate the number of tokens. Four characters count as one token."""
+    return (len(text) + 3) // 4
+
+
+def _estimate_usage(request: Json, answer: ScriptedAnswer) -> dict[str, int]:
+    """Estimate the usage of an answer. All messages but the last two are read from the cache.
+
+    `total` is the number of input tokens. The scenario's own figures replace the estimates.
+    """
+    messages = request["messages"]
+    head = _count_tokens(json.dumps([request.get("system"), request.get("tools"), messages[:-2]]))
+    total = head + _count_tokens(json.dumps(messages[-2:]))
+    thinking = sum(_count_tokens(p.thought) for p in answer.parts if isinstance(p, ThinkingPart | RedactedPart))
+    output = thinking + sum(_count_tokens(p.model_dump_json()) for p in answer.parts if not hasattr(p, "thought"))
+    estimates = {"input": total, "cache_read": head if len(messages) > 1 else 0, "output": output, "thinking": thinking}
+    scripted = {key: getattr(answer.usage, f"{key}_tokens") for key in estimates}
+    usage = {key: value if scripted[key] is None else scripted[key] for key, value in estimates.items()}
+    return {**usage, "total": total, "cache_write": answer.usage.cache_write_tokens or 0}
+
+
+def _build_message(model: str, blocks: Sequence[Json], answer: ScriptedAnswer, usage: Mapping[str, int]) -> Json:
+    message: Json = {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": blocks,
+        "stop_reason": _STOP_REASONS.get(answer.stop_reason, answer.stop_reason),
+        "stop_sequence": answer.stop_sequence,
+        "usage": {
+            "input_tokens": max(usage["input"] - usage["cache_read"] - usage["cache_write"], 0),
+            "cache_creation_input_tokens": usage["cache_write"],
+            "cache_read_input_tokens": usage["cache_read"],
+            "output_tokens": usage["output"],
+            "output_tokens_details": {"thinking_tokens": usage["thinking"]},
+        },
+    }
+    if answer.refusal is not None:
+        message["stop_details"] = {"type": "refusal", **answer.refusal.model_dump()}
+    return message
+
+
+def _respond_stream(pieces: tuple[_Piece, ...], answer: ScriptedAnswer) -> OfflineResponse:
+    fault = answer.fault or ScriptedFault.model_construct()
+    if fault.error_event is not None:
+        error = {"type": fault.error_event.type, "message": fault.error_event.message}
+        pieces = (*pieces[: fault.error_event.after_events], _encode_event("error", error=error))
+    elif fault.cut_after_events is not None:
+        pieces = pieces[: fault.cut_after_events]
+    elif fault.silence_ms is not None:
+        at = min(fault.silence_after_events, len(pieces) - 1)
+        wait, data = pieces[at]
+        pieces = (*pieces[:at], (wait + fault.silence_ms, data), *pieces[at + 1 :])
+    breaks = fault.cut_after_events is not None and not fault.cut_cleanly
+    return OfflineResponse(200, {"content-type": "text/event-stream"}, pieces, answer.pacing, breaks, answer.label)
 
 
 def _respond_json(value: object, status: int = 200) -> OfflineResponse:
     body = json.dumps(value, default=str).encode("ascii")
-    return OfflineResponse(status, {"content-type": "application/json"}, (Piece(body),))
+    return OfflineResponse(status, {"content-type": "application/json"}, ((0, body),))
 
 
 def _respond_error(error: HttpError) -> OfflineResponse:
@@ -411,7 +380,7 @@ def _respond_error(error: HttpError) -> OfflineResponse:
     value = {"type": "error", "error": {"type": kind, "message": error.message or kind.replace("_", " ").capitalize()}}
     response = _respond_json(value, error.status)
     if error.body is not None:
-        response = OfflineResponse(error.status, {"content-type": "text/html"}, (Piece(error.body.encode("utf-8")),))
+        response = OfflineResponse(error.status, {"content-type": "text/html"}, ((0, error.body.encode("utf-8")),))
     own = {name.lower(): value for name, value in error.headers.items()}
     return replace(response, headers={**response.headers, **own})
 

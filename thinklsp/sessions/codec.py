@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sqlite3
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from thinklsp.core.messages import (
     UserPrompt,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.unanswered import UnansweredPrompt
+from thinklsp.sessions.session import UnansweredPrompt
 
 USAGE_COLUMNS = (
     "input_tokens",
@@ -322,3 +323,10 @@ def parse_time(nanoseconds: object) -> datetime:
         return datetime.fromtimestamp(read_number(nanoseconds) / 1e9, UTC)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+def build_corruption_error(message: str) -> sqlite3.DatabaseError:
+    """Return an error like the one that SQLite raises for a damaged file."""
+    error = sqlite3.DatabaseError(message)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from thinklsp.core.errors import format_install_command
@@ -145,3 +145,111 @@ def _load_key(vault: Vault) -> bytes | str:
     except Exception as error:  # noqa: BLE001 - keyring backends raise any error; none may leave this thread
         return type(error).__name__
     return key if len(key) == 32 else "it holds no key"
+
+
+RowKey = tuple[str | int, ...]
+
+
+class KeysOutdated(Exception):
+    """The tenant key `tenant_key` is unknown. The call should be repeated after the keys of the tenant were loaded."""
+
+    def __init__(self, tenant_key: str) -> None:
+        super().__init__(tenant_key)
+        self.tenant_key = tenant_key
+
+
+class SessionCipher:
+    """The cipher for the rows of one session. This one encrypts only opaque state.
+
+    `column` names the table and the column, such as `message.blocks`. `row` identifies the row in its session. Content
+    can only be decrypted for the same session, column and row. `overhead` is the number of bytes that encryption adds
+    to each content, and `can_decrypt` is false if the key of the session cannot be used.
+    """
+
+    overhead = 0
+    can_decrypt = True
+
+    def __init__(self, opaque: OpaqueCipher) -> None:
+        self._opaque = opaque
+
+    def encrypt(self, column: str, row: RowKey, content: bytes) -> bytes:  # noqa: ARG002 - subclasses use the arguments
+        """Return the content as it is stored."""
+        return content
+
+    def decrypt(self, column: str, row: RowKey, content: object) -> bytes | None:  # noqa: ARG002 - as above
+        """Return stored content as it was, or None if it is damaged."""
+        return content if isinstance(content, bytes) else None
+
+    def encrypt_text(self, column: str, row: RowKey, text: str) -> str:  # noqa: ARG002 - as above
+        """Return a text as it is stored. Empty texts and empty JSON arrays are not changed, because queries look for
+        them."""
+        return text
+
+    def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:  # noqa: ARG002 - as above
+        """Return a stored text as it was, or None if it is damaged."""
+        return text
+
+    def encrypt_opaque(self, row: RowKey, state: OpaqueState) -> OpaqueRow:  # noqa: ARG002 - as above
+        """Encrypt an opaque state and return its columns."""
+        return self._opaque.encrypt(state)
+
+    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> OpaqueState | None:  # noqa: ARG002 - as above
+        """Return the opaque state in a row, or None if the row is damaged or cannot be decrypted."""
+        return self._opaque.decrypt(columns, origin)
+
+
+class Rows(Protocol):
+    """The result of a statement. Each row is a tuple with the values of the columns."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class RowConnection(Protocol):
+    """A connection inside a transaction, with the ciphers of the sessions in its database.
+
+    The SQL of the functions on rows works in SQLite and in PostgreSQL: placeholders are question marks, truth values
+    are the integers 0 and 1, and no statement depends on functions of the database, except `instr` on bytes, which the
+    schema adds to PostgreSQL.
+    """
+
+    cipher: StoreCipher
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Rows: ...
+
+
+class StoreCipher:
+    """The ciphers of all sessions. In this class, it is the same one for all of them.
+
+    `protection` describes the encryption to the user. Every method may raise SessionError or KeysOutdated.
+    """
+
+    def __init__(self, opaque: OpaqueCipher) -> None:
+        self.protection = opaque.protection
+        self._cipher = SessionCipher(opaque)
+
+    def find(self, connection: RowConnection, session_id: str) -> SessionCipher:
+        """Return the cipher of a session for reading. Raises SessionError if its key cannot be used."""
+        return self.find_all(connection, (session_id,))[session_id]
+
+    def find_all(self, _connection: RowConnection, session_ids: Iterable[str], /) -> Mapping[str, SessionCipher]:
+        """Return the ciphers of several sessions for reading. The contents of a session whose key cannot be used count
+        as damaged."""
+        return dict.fromkeys(session_ids, self._cipher)
+
+    def ensure(self, connection: RowConnection, session_id: str) -> SessionCipher:
+        """Return the cipher of a session for writing. A new session gets its key."""
+        return self.find(connection, session_id)
+
+
+def decrypt_title(cipher: SessionCipher, title: object) -> str:
+    """Return the title of a session as it was, or a note if it is damaged."""
+    text = cipher.decrypt_text("session.title", (), str(title))
+    return "(cannot be decrypted)" if text is None else text
+
+
+UNENCRYPTED = SessionCipher(OpaqueCipher())
+NO_ENCRYPTION = StoreCipher(OpaqueCipher())

@@ -8,26 +8,31 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cache
+from hashlib import sha256
 
-from thinklsp.core.messages import Conversation
+from thinklsp.core.messages import Conversation, ImageBlock, Message, OpaqueState, Origin
 from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
+    FindImage,
+    build_corruption_error,
     build_usage,
+    compute_message_crc,
+    compute_origin_id,
+    decode_message,
     decode_prompts,
+    encode_message,
     encode_prompts,
     list_usage_values,
     parse_time,
     read_number,
     replace_surrogates,
 )
-from thinklsp.sessions.message_rows import append_messages, count_shared, cut_messages, read_history
+from thinklsp.sessions.encryption import OpaqueRow, RowConnection, SessionCipher, decrypt_title
 from thinklsp.sessions.repair import repair_conversation
-from thinklsp.sessions.row_connection import RowConnection
 from thinklsp.sessions.session import Session, SessionSummary
-from thinklsp.sessions.session_cipher import SessionCipher, StoreCipher, decrypt_title
 
 _USAGE_NAMES = ", ".join(USAGE_COLUMNS)
 _SESSION_COLUMNS = (
@@ -51,27 +56,20 @@ class StoredSession:
     is_sound: bool = True
 
 
-class SessionUse(NamedTuple):
-    """The time of a session's last change, in nanoseconds."""
-
-    updated: int
-    session_id: str
-
-
 def choose_timestamp(connection: RowConnection) -> int:
     """Return the current time in nanoseconds, or a later time if a stored session is newer."""
     [(latest,)] = connection.execute("SELECT max(updated) FROM session").fetchall()
     return max(time.time_ns(), read_number(latest) + 1)
 
 
-def read_session(connection: RowConnection, session_id: str, cipher: StoreCipher) -> StoredSession | None:
+def read_session(connection: RowConnection, session_id: str) -> StoredSession | None:
     """Read a session, or return None if it is not in the database."""
     row = connection.execute(f"SELECT {_SESSION_COLUMNS} FROM session WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
     workspace, title, choices, steps, *states, prompts, messages, generation, revision = row[: -len(USAGE_COLUMNS)]
     unanswered, interrupted, undone = map(bool, states)
-    session_cipher = cipher.find(connection, session_id)
+    session_cipher = connection.cipher.find(connection, session_id)
     history = read_history(connection, session_id, read_number(generation), session_cipher)
     session = Session(
         session_id,
@@ -95,20 +93,16 @@ def read_session(connection: RowConnection, session_id: str, cipher: StoreCipher
 
 
 def write_session(
-    connection: RowConnection,
-    before: StoredSession | None,
-    session: Session,
-    cipher: StoreCipher,
-    model: str | None = None,
+    connection: RowConnection, before: StoredSession | None, session: Session, model: str | None = None
 ) -> StoredSession:
     """Store the changes to a session. `before` is the stored session."""
     if before is not None and not before.is_sound:
         note = "The version before damaged parts were removed."
-        return replace_conversation(connection, before, session, cipher, secrets.token_hex(16), note)
+        return replace_conversation(connection, before, session, secrets.token_hex(16), note)
     generation = 0 if before is None else before.generation
     old: Conversation = () if before is None else before.session.conversation
     start = count_shared(old, session.conversation)
-    session_cipher = cipher.ensure(connection, session.id)
+    session_cipher = connection.cipher.ensure(connection, session.id)
     if before is None:
         _insert_session(connection, session)
     size = cut_messages(connection, session.id, generation, start, session_cipher) if start < len(old) else 0
@@ -121,7 +115,7 @@ def write_session(
 
 
 def replace_conversation(
-    connection: RowConnection, before: StoredSession, session: Session, cipher: StoreCipher, archive_id: str, note: str
+    connection: RowConnection, before: StoredSession, session: Session, archive_id: str, note: str
 ) -> StoredSession:
     """Replace the conversation of a session and archive the previous conversation."""
     [(rows,)] = connection.execute(
@@ -129,7 +123,7 @@ def replace_conversation(
     )
     [(generation,)] = connection.execute("SELECT max(generation) + 1 FROM message WHERE session = ?", (session.id,))
     generation = max(read_number(generation), before.generation + 1)
-    session_cipher = cipher.ensure(connection, session.id)
+    session_cipher = connection.cipher.ensure(connection, session.id)
     connection.execute(
         "INSERT INTO archive VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -143,8 +137,6 @@ def replace_conversation(
             choose_timestamp(connection),
         ),
     )
-    # Delete the session's fallbacks, because they belong to the previous conversation.
-    connection.execute("DELETE FROM remedy WHERE session = ?", (session.id,))
     size = append_messages(connection, session, generation, 0, session_cipher)
     stored = StoredSession(session, before.revision + 1, generation)
     _update_session(connection, stored, size, session_cipher)
@@ -207,35 +199,32 @@ def _update_session(
     )
 
 
-def list_summaries(connection: RowConnection, workspace: str | None, cipher: StoreCipher) -> Iterator[SessionSummary]:
-    """Yield a summary of each session that has content, newest first."""
+def list_summaries(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
+    """Return a summary of each session that has content, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (replace_surrogates(workspace),))
     rows = connection.execute(
         f"SELECT {_SUMMARY_COLUMNS} FROM session WHERE {place}{_HAS_CONTENT} ORDER BY updated DESC",  # noqa: S608 - constants
         values,
     ).fetchall()
-    ciphers = cipher.find_all(connection, {row[0] for row in rows})
+    ciphers = connection.cipher.find_all(connection, {row[0] for row in rows})
+    summaries = []
     for session_id, title, of_workspace, model, steps, messages, size, created, updated, *usage in rows:
         figures = (read_number(steps), read_number(messages), read_number(size))
         times = (parse_time(created), parse_time(updated))
-        yield SessionSummary(
-            session_id,
-            decrypt_title(ciphers[session_id], title),
-            str(of_workspace),
-            str(model),
-            *figures,
-            *times,
-            build_usage(tuple(usage)),
-        )
+        title = decrypt_title(ciphers[session_id], title)
+        usages = build_usage(tuple(usage))
+        summaries.append(SessionSummary(session_id, title, str(of_workspace), str(model), *figures, *times, usages))
+    return tuple(summaries)
 
 
-def list_newest(connection: RowConnection, workspace: str) -> list[SessionUse]:
-    """Return the times of the last changes to the workspace's sessions, newest first."""
+def find_newest(connection: RowConnection, workspace: str) -> list[tuple[int, str]]:
+    """Return the time of the last change in nanoseconds and the id of the workspace's newest session, if there is
+    one."""
     rows = connection.execute(
-        "SELECT id, updated FROM session WHERE workspace = ? ORDER BY updated DESC LIMIT 100",
+        "SELECT updated, id FROM session WHERE workspace = ? ORDER BY updated DESC LIMIT 1",
         (replace_surrogates(workspace),),
     )
-    return [SessionUse(read_number(updated), str(session_id)) for session_id, updated in rows]
+    return [(read_number(updated), str(session_id)) for updated, session_id in rows]
 
 
 def read_revision(connection: RowConnection, session_id: str) -> int | None:
@@ -256,3 +245,200 @@ def _parse_choices(text: object) -> dict[str, object]:
     except ValueError:
         return {}
     return choices if isinstance(choices, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The messages of one generation of a session. `is_sound` is false if some rows are damaged or incomplete."""
+
+    conversation: Conversation
+    row_count: int
+    is_sound: bool
+
+
+def read_history(connection: RowConnection, session_id: str, generation: int, cipher: SessionCipher) -> History:
+    """Read the messages of one generation, without damaged rows."""
+    sealed = _read_opaque_states(connection, session_id, generation, cipher)
+    find_image = _create_image_reader(connection, session_id, cipher)
+    rows = connection.execute(
+        "SELECT sequence, role, stop_reason, blocks, crc FROM message "
+        "WHERE session = ? AND generation = ? ORDER BY sequence",
+        (session_id, generation),
+    )
+    messages: list[Message] = []
+    count, sound = 0, True
+    for sequence, role, stop_reason, blocks, stored_crc in rows:
+        stored = blocks if isinstance(blocks, bytes) else b""
+        content = cipher.decrypt("message.blocks", (generation, sequence), stored) or b""
+        decoded = decode_message(role, stop_reason, content, sealed.get(sequence, {}), find_image)
+        sound = (
+            sound
+            and decoded.is_complete
+            and sequence == count
+            and compute_message_crc(role, stop_reason, stored) == stored_crc
+        )
+        if decoded.message is not None:
+            messages.append(decoded.message)
+        count += 1
+    return History(tuple(messages), count, sound)
+
+
+def _read_opaque_states(
+    connection: RowConnection, session_id: str, generation: int, cipher: SessionCipher
+) -> dict[object, dict[int, OpaqueState]]:
+    """Return the opaque state of a conversation, without damaged rows.
+
+    The outer keys are message numbers, and the inner keys are block positions.
+    """
+    origins = {
+        key: origin
+        for key, *fields in connection.execute("SELECT id, provider, model, host, key FROM origin")
+        # Skip damaged origins, because their opaque state could be sent to the wrong provider.
+        if all(isinstance(field, str) for field in fields) and compute_origin_id(origin := Origin(*fields)) == key
+    }
+    states: dict[object, dict[int, OpaqueState]] = {}
+    rows = connection.execute(
+        "SELECT sequence, position, origin, sealed, content, crc FROM opaque "
+        "WHERE session = ? AND generation = ? ORDER BY sequence, position",
+        (session_id, generation),
+    )
+    for sequence, position, origin, sealed, content, crc in rows:
+        if origin in origins:
+            row = (generation, sequence, position)
+            state = cipher.decrypt_opaque(row, OpaqueRow(origin, sealed, content, crc), origins[origin])
+            if state is not None:
+                states.setdefault(sequence, {})[position] = state
+    return states
+
+
+def _create_image_reader(connection: RowConnection, session_id: str, cipher: SessionCipher) -> FindImage:
+    """Return a function that reads the images of a session. It reads the same image only once."""
+
+    @cache
+    def find_image(digest: str) -> bytes | None:
+        query = "SELECT content FROM image WHERE session = ? AND digest = ?"
+        row = connection.execute(query, (session_id, digest)).fetchone()
+        content = None if row is None else cipher.decrypt("image.content", (digest,), row[0])
+        return content if content is not None and sha256(content).hexdigest() == digest else None
+
+    return find_image
+
+
+def append_messages(
+    connection: RowConnection, session: Session, generation: int, start: int, cipher: SessionCipher
+) -> int:
+    """Write the messages from index `start` on. Return the number of bytes written."""
+    size = 0
+    checks: list[tuple[int, int]] = []
+    sealed_checks: list[tuple[int, int, str, int]] = []
+    known_origins: set[Origin] = set()
+    for sequence, message in enumerate(session.conversation[start:], start):
+        row = encode_message(message)
+        place = (session.id, generation, sequence)
+        blocks = cipher.encrypt("message.blocks", (generation, sequence), row.blocks)
+        check = compute_message_crc(row.role, row.stop_reason, blocks)
+        connection.execute(
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, row.role, row.stop_reason, blocks, check)
+        )
+        checks.append((sequence, check))
+        size += len(row.blocks)
+        for position, state in row.opaque_states:
+            closed = cipher.encrypt_opaque((generation, sequence, position), state)
+            if state.origin not in known_origins:
+                _ensure_origin(connection, closed.origin, state.origin)
+                known_origins.add(state.origin)
+            connection.execute("INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, position, *closed))
+            sealed_checks.append((sequence, position, closed.origin, closed.crc))
+            size += len(closed.content) - cipher.overhead
+        size += sum(_ensure_image(connection, session.id, image, cipher) for image in row.images)
+    added = (session.id, generation, start)
+    those = "WHERE session = ? AND generation = ? AND sequence >= ? ORDER BY sequence"
+    _verify_rows(connection, f"SELECT sequence, crc FROM message {those}", added, checks)  # noqa: S608 - a constant
+    query = f"SELECT sequence, position, origin, crc FROM opaque {those}, position"  # noqa: S608 - a constant
+    _verify_rows(connection, query, added, sealed_checks)
+    return size
+
+
+def _verify_rows(
+    connection: RowConnection, query: str, place: tuple[str | int, ...], rows: Sequence[tuple[str | int, ...]]
+) -> None:
+    """Read the written rows back, and raise an error if they differ.
+
+    SQLite does not notice if a damaged index leads to an old row.
+    """
+    if connection.execute(query, place).fetchall() != rows:
+        raise build_corruption_error("an index does not find the written rows")
+
+
+def _ensure_origin(connection: RowConnection, key: str, origin: Origin) -> None:
+    """Write the row of an origin, and repair it if it is damaged.
+
+    All sessions share this row. Without it, opaque state cannot be read.
+    """
+    query = "SELECT provider, model, host, key FROM origin WHERE id = ?"
+    fields = (origin.provider, origin.model, origin.host, origin.key)
+    if connection.execute(query, (key,)).fetchall() != [fields]:
+        connection.execute("DELETE FROM origin WHERE id = ?", (key,))
+        # Another process may write the same row at the same time.
+        connection.execute("INSERT INTO origin VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", (key, *fields))
+        _verify_rows(connection, query, (key,), [fields])
+
+
+def _ensure_image(connection: RowConnection, session_id: str, image: ImageBlock, cipher: SessionCipher) -> int:
+    """Write an image unless the session already has it, and repair it if it is damaged. Return the bytes written.
+
+    All messages of a session with the same image share the row, also those of archives.
+    """
+    query, place = "SELECT content FROM image WHERE session = ? AND digest = ?", (session_id, image.digest)
+    row = (image.digest,)
+    stored = [cipher.decrypt("image.content", row, content) for (content,) in connection.execute(query, place)]
+    if stored == [image.data]:
+        return 0
+    connection.execute("DELETE FROM image WHERE session = ? AND digest = ?", place)
+    content = cipher.encrypt("image.content", row, image.data)
+    connection.execute("INSERT INTO image VALUES (?, ?, ?)", (*place, content))
+    if connection.execute(query, place).fetchall() != [(content,)]:
+        raise build_corruption_error("an index does not find the written image")
+    return len(image.data)
+
+
+def _delete_unused_images(connection: RowConnection, session_id: str, cipher: SessionCipher) -> int:
+    """Delete the images that no message of the session contains, unless a message is damaged.
+
+    Return the number of bytes deleted.
+    """
+    images = connection.execute("SELECT digest, length(content) FROM image WHERE session = ?", (session_id,)).fetchall()
+    unused = {str(digest): read_number(length) - cipher.overhead for digest, length in images}
+    if unused:
+        # Encrypted messages cannot be searched in the database.
+        rows = connection.execute("SELECT generation, sequence, blocks FROM message WHERE session = ?", (session_id,))
+        for generation, sequence, blocks in rows:
+            content = cipher.decrypt("message.blocks", (generation, sequence), blocks)
+            if content is None:
+                return 0
+            for digest in [digest for digest in unused if digest.encode() in content]:
+                del unused[digest]
+            if not unused:
+                return 0
+    for digest in unused:
+        connection.execute("DELETE FROM image WHERE session = ? AND digest = ?", (session_id, digest))
+    return sum(unused.values())
+
+
+def cut_messages(connection: RowConnection, session_id: str, generation: int, start: int, cipher: SessionCipher) -> int:
+    """Delete the messages from index `start` on. Return the change in size, a negative number of bytes."""
+    size = 0
+    for table, column in (("message", "blocks"), ("opaque", "content")):
+        place = f"FROM {table} WHERE session = ? AND generation = ? AND sequence >= ?"
+        values = (session_id, generation, start)
+        [(count, stored)] = connection.execute(f"SELECT count(*), coalesce(sum(length({column})), 0) {place}", values)
+        size -= int(stored) - int(count) * cipher.overhead
+        connection.execute(f"DELETE {place}", values)
+    return size - _delete_unused_images(connection, session_id, cipher)
+
+
+def count_shared(old: Conversation, new: Conversation) -> int:
+    """Return the number of equal messages at the start of two conversations."""
+    if new[: len(old)] == old:
+        return len(old)
+    return next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))

@@ -6,22 +6,14 @@ The sums by session, turn, model and UTC day include the calls of all processes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from itertools import chain
 from typing import Literal
 
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import (
-    USAGE_COLUMNS,
-    build_usage,
-    list_usage_values,
-    parse_time,
-    read_number,
-    replace_surrogates,
-)
-from thinklsp.sessions.row_connection import RowConnection
+from thinklsp.sessions.codec import USAGE_COLUMNS, build_usage, list_usage_values, replace_surrogates
+from thinklsp.sessions.encryption import RowConnection
 
 COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
@@ -42,17 +34,6 @@ class CallUsage:
     model: str
     usage: Usage
     purpose: Purpose = "step"
-
-
-@dataclass(frozen=True, slots=True)
-class LastStep:
-    """The newest step of a session, with the UTC time at which it was stored.
-
-    The prompt of this step may still be in the provider's prompt cache.
-    """
-
-    call_usage: CallUsage
-    stored_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,42 +74,19 @@ def sum_day(connection: RowConnection, day: date) -> Usage:
     return build_usage(rows.fetchone())
 
 
-def find_last_step(connection: RowConnection, session_id: str) -> LastStep | None:
-    """Return the newest step of a session, or None if the session has no steps."""
-    row = connection.execute(
-        f"SELECT turn, provider, model, made, {', '.join(USAGE_COLUMNS)} FROM usage "  # noqa: S608 - constants
-        "WHERE session = ? AND purpose = 'step' ORDER BY made DESC LIMIT 1",
-        (session_id,),
-    ).fetchone()
-    if row is None:
-        return None
-    turn, provider, model, created, *figures = row
-    return LastStep(
-        CallUsage(str(turn), str(provider), str(model), build_usage(tuple(figures))), parse_time(read_number(created))
-    )
-
-
-def sum_usage(connection: RowConnection, session_id: str | None) -> list[tuple[str, str, Usage]]:
-    """Return the usage by turn, model and day, as tuples of a column name, a value and the sum."""
+def report_usage(connection: RowConnection, session_id: str | None) -> UsageReport:
+    """Return the usage of one session, or of all sessions if `session_id` is None."""
     where, values = ("", ()) if session_id is None else ("WHERE session = ?", (session_id,))
-    sums = []
+    sums: dict[str, dict[str, Usage]] = {}
     for column in ("turn", "model", "day"):
         rows = connection.execute(
             f"SELECT {column}, {_SUMS} FROM usage {where} GROUP BY {column} ORDER BY min(made)",  # noqa: S608 - constants
             values,
         )
-        sums += [(column, str(name), build_usage(tuple(figures))) for name, *figures in rows]
-    return sums
-
-
-def build_report(results: Iterable[Iterable[tuple[str, str, Usage]]]) -> UsageReport:
-    """Build a report from the results of `sum_usage` in several databases."""
-    by: dict[str, dict[str, Usage]] = {"turn": {}, "model": {}, "day": {}}
-    for column, name, usage in chain.from_iterable(results):
-        by[column][name] = by[column].get(name, Usage()) + usage
-    total = sum(by["turn"].values(), Usage())
-    by_day = {_parse_day(name): usage for name, usage in sorted(by["day"].items())}
-    return UsageReport(total, {name: usage for name, usage in by["turn"].items() if name}, by_day, by["model"])
+        sums[column] = {str(name): build_usage(tuple(figures)) for name, *figures in rows}
+    total = sum(sums["turn"].values(), Usage())
+    by_day = {_parse_day(name): usage for name, usage in sorted(sums["day"].items())}
+    return UsageReport(total, {name: usage for name, usage in sums["turn"].items() if name}, by_day, sums["model"])
 
 
 def _parse_day(text: str) -> date:
@@ -136,3 +94,25 @@ def _parse_day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         return date.min
+
+
+CapScope = Literal["user", "team"]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCap:
+    """A cap in US dollars. `period` is a UTC day such as 2026-11-26, or a month such as 2026-11."""
+
+    scope: CapScope
+    name: str
+    period: str
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class CapReached:
+    """A cap that a model call would exceed, with what was spent and what running model calls have reserved."""
+
+    cap: BudgetCap
+    spent_usd: float
+    reserved_usd: float

@@ -1,4 +1,4 @@
-"""The session store. This module contains the interface and the code that does not depend on the database.
+"""The session store: its interface, its thread, and the code that does not depend on the database.
 
 Callers use immutable sessions and pass changes to the store. When an awaited call returns, its effect has been
 committed, even if the caller was cancelled. Every call may raise SessionError with a message for the user.
@@ -6,48 +6,234 @@ committed, even if the caller was cancelled. Every call may raise SessionError w
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import date, datetime
-from operator import attrgetter
-from typing import ParamSpec
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-from thinklsp.core.errors import SessionError
-from thinklsp.core.events import Fallback
+from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.messages import Message
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.core.usage import Usage
-from thinklsp.sessions import archives, earlier_edits, edit_rows, fallback_rows, row_copies, session_rows, spending
+from thinklsp.sessions import archives, ledger, session_rows, spending, tables
 from thinklsp.sessions.archives import Archive, ArchivedConversation
-from thinklsp.sessions.budget_caps import BudgetCap, CapReached
-from thinklsp.sessions.earlier_edits import EarlierEdit
-from thinklsp.sessions.ledger import EditIntent, LedgerEdit, PlannedWrite, WriteOutcome, WrittenFile, WrittenTurn
-from thinklsp.sessions.row_copies import SessionRows
+from thinklsp.sessions.encryption import StoreCipher
+from thinklsp.sessions.ledger import (
+    EarlierEdit,
+    EditIntent,
+    LedgerEdit,
+    PlannedWrite,
+    WriteOutcome,
+    WrittenFile,
+    WrittenTurn,
+)
 from thinklsp.sessions.session import Session, SessionChange, SessionSummary
-from thinklsp.sessions.session_database import SessionQuery, StoreStatus
+from thinklsp.sessions.session_cache import SessionCache
 from thinklsp.sessions.session_rows import StoredSession
-from thinklsp.sessions.spending import CallUsage, LastStep, UsageReport
-from thinklsp.sessions.store_base import StoreBase, run_in_store
+from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, UsageReport
+from thinklsp.sessions.store_folder import KeptTexts, Leases
+from thinklsp.sessions.tables import SessionRows
 
 _P = ParamSpec("_P")
+_Store = TypeVar("_Store", bound="SessionStore")
+_T = TypeVar("_T")
+# A function that queries one session. Its first argument is a connection of the database.
+SessionQuery = Callable[Concatenate[Any, str, _P], _T]
+StoreKind = Literal["file", "read-only", "memory", "postgresql"]
 _UNKNOWN = "This workspace has no such session. Omit `sessionId` to start a new one."
 _NO_SESSION = "This workspace has no session yet. Omit `sessionId` to start one."
+_CLOSED = "The session store is closed. Restart the server."
+_DIFFERENT = "The copy differed from the original and was deleted. The original was not changed."
 
 
-class SessionStore(StoreBase):
-    """The session store. If a workspace is given, only the sessions of this workspace are accessible."""
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """The status of the session store, for `doctor`. If `kind` is `memory`, sessions are lost when the process exits.
+
+    `place` is the path of the file or the address of the database. `protection` describes the encryption. `size` is the
+    size of the store in bytes.
+    """
+
+    kind: StoreKind
+    place: str
+    protection: str
+    problems: tuple[str, ...]
+    sessions: int
+    size: int
+
+
+class SessionDatabase(Protocol):
+    """Transactions on the rows of sessions, in the store's thread. Every call may raise SessionError with a message for
+    the user."""
+
+    @property
+    def cipher(self) -> StoreCipher: ...
+
+    @property
+    def kind(self) -> StoreKind: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def read(self, function: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run a query in a transaction."""
+
+    def write(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Write to one session in one transaction. The function may run twice, so it must then have the same effect."""
+
+    def write_as_holder(
+        self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Write like `write`, but only if this process still holds the lease on the session."""
+
+    def delete(self, session_id: str) -> None:
+        """Delete the rows of a session. Call `erase_traces` afterwards."""
+
+    def erase_traces(self) -> None:
+        """Erase the bytes of deleted rows."""
+
+    def read_data_version(self) -> tuple[int, ...]:
+        """Return a value that changes if another process or connection commits a transaction."""
+
+    def follow_file(self) -> bool:
+        """Return True if another program has removed or replaced the database file."""
+
+    def close(self) -> None:
+        """Close the database."""
+
+
+def run_in_store(
+    body: Callable[Concatenate[_Store, _P], _T],
+) -> Callable[Concatenate[_Store, _P], Coroutine[Any, Any, _T]]:
+    """Make a method async. Its body runs in the store's thread and completes before the next call starts.
+
+    The call is reported to the observer, unless it was cancelled. A SessionError is an answer of the store, for example
+    that the session is unknown or in use, unless the store is unreachable.
+    """
+
+    @wraps(body)
+    async def method(self: _Store, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        began = time.perf_counter()
+        try:
+            result = await self._run(partial(body, self, *args, **kwargs))
+        except Exception as error:
+            is_answer = isinstance(error, SessionError) and not isinstance(error, StoreUnreachable)
+            seconds = time.perf_counter() - began
+            self.observer.report_store_call(body.__name__, seconds, "refused" if is_answer else "failed")
+            raise
+        self.observer.report_store_call(body.__name__, time.perf_counter() - began, "ok")
+        return result
+
+    return method
+
+
+async def _wait_for(work: Future[_T]) -> _T:
+    """Wait for a function in the store's thread and return its result. Cancellation does not stop the function.
+
+    This requires fewer event loop iterations than `wrap_future` with a shield.
+    """
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    work.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(done.set))
+    await done.wait()
+    return work.result()
+
+
+class SessionStore(ABC):
+    """The session store. If a workspace is given, only the sessions of this workspace are accessible.
+
+    Its calls run in a thread of the store, one after the other. The first call opens the database, so creating the
+    store performs no I/O.
+    """
+
+    # The cache, the database and the leases are created and used only in the store's thread.
+    _cache: SessionCache
+    _database: SessionDatabase
+    _leases: Leases
+    observer: Observer = NO_OBSERVER
+    # What the user should know after deleting a session, or an empty text.
+    deletion_notice: str = ""
+
+    def __init__(self, kept_texts: KeptTexts) -> None:
+        self.kept_texts = kept_texts
+        self._problems: dict[str, None] = {}
+        self._is_open = False
+        self._writer = secrets.token_hex(8)
+        # Called in the event loop if another process has taken over the session.
+        self.lease_watchers: dict[str, Callable[[], None]] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="thinklsp-sessions")
+        self._has_started = self._is_closed = False
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Create the cache, the database and the leases."""
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        """Run a function in the store's thread. The function continues even if the caller is cancelled."""
+        if self._is_closed:
+            raise SessionError(_CLOSED)
+        if not self._has_started:
+            # Start the thread with an empty function. If the thread cannot start, `submit` raises an error but still
+            # queues the function, which would run later.
+            self._thread.submit(lambda: None)
+            self._has_started = True
+        return await _wait_for(self._thread.submit(self._run_work, work))
+
+    async def aclose(self) -> None:
+        """Close the store. Sessions in memory are written to disk if possible."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._has_started:
+            closing = self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
+            await _wait_for(closing)
+
+    def _run_work(self, work: Callable[[], _T]) -> _T:
+        if not self._is_open:
+            self._open()
+            self._is_open = True
+        self._follow_files()
+        try:
+            return work()
+        finally:
+            # If another program has removed the files, write the data again before the call returns.
+            self._follow_files()
+
+    def _follow_files(self) -> None:
+        if self._database.follow_file():
+            self._leases.renew()
+
+    def _close(self) -> None:
+        if self._is_open:
+            self._database.close()
+            self._leases.close()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All messages about problems for the user, oldest first and without duplicates."""
+        return tuple(self._problems)
 
     @run_in_store
     def read_status(self) -> StoreStatus:
-        database, cipher = self._database, self._cache.cipher
-        sessions = len(database.read_all(session_rows.list_summaries, None, cipher))
+        database = self._database
+        sessions = len(database.read(session_rows.list_summaries, None))
         return StoreStatus(
-            database.kind, database.path, cipher.protection, self.problems, sessions, database.size_bytes
+            database.kind, database.path, database.cipher.protection, self.problems, sessions, database.size_bytes
         )
 
     @run_in_store
     def create(self, workspace: str) -> Session:
         """Create a session. The session is stored with its first change."""
-        return self._cache.create(workspace, max(self._database.read_each(session_rows.choose_timestamp), default=0))
+        return self._cache.create(workspace, self._database.read(session_rows.choose_timestamp))
 
     @run_in_store
     def get(self, session_id: str, workspace: str | None) -> Session:
@@ -57,19 +243,18 @@ class SessionStore(StoreBase):
     @run_in_store
     def find_latest(self, workspace: str) -> Session:
         """Return the session that was created or changed most recently."""
-        uses = [(use.updated, use.session_id) for use in self._database.read_all(session_rows.list_newest, workspace)]
-        uses += [
+        uses = [
             (new.created, key) for key, new in self._cache.new_sessions.items() if new.session.workspace == workspace
         ]
-        if not uses:
+        newest = max([*uses, *self._database.read(session_rows.find_newest, workspace)], default=None)
+        if newest is None:
             raise SessionError(_NO_SESSION)
-        return self._get(max(uses)[1], workspace)
+        return self._get(newest[1], workspace)
 
     @run_in_store
     def list_sessions(self, workspace: str | None) -> tuple[SessionSummary, ...]:
         """Return the sessions that have content, newest first."""
-        summaries = self._database.read_all(session_rows.list_summaries, workspace, self._cache.cipher)
-        return tuple(sorted(summaries, key=attrgetter("updated"), reverse=True))
+        return self._database.read(session_rows.list_summaries, workspace)
 
     @run_in_store
     def update(self, session_id: str, change: SessionChange, call_usage: CallUsage | None = None) -> Session:
@@ -105,19 +290,19 @@ class SessionStore(StoreBase):
     def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
         """Return a new session with the first `step` steps, or with all steps if `step` is None. Steps that a
         compaction has replaced are also copied."""
-        session, cipher = self._get(session_id, workspace), self._cache.cipher
-        fork = self._database.read(archives.make_fork, session_id, session, step, cipher)
-        return self._save(archives.write_fork, fork.id, session, fork, cipher)
+        session = self._get(session_id, workspace)
+        fork = self._database.read(archives.make_fork, session_id, session, step)
+        return self._save(archives.write_fork, fork.id, fork)
 
     @run_in_store
     def list_archives(self, session_id: str) -> tuple[Archive, ...]:
         """Return the archives of a session, oldest first."""
-        return self._database.read(archives.list_archives, session_id, self._cache.cipher)
+        return self._database.read(archives.list_archives, session_id)
 
     @run_in_store
     def read_archive(self, session_id: str, archive_id: str) -> ArchivedConversation:
         """Return an archive with its conversation."""
-        return self._database.read(archives.read_archive, session_id, archive_id, self._cache.cipher)
+        return self._database.read(archives.read_archive, session_id, archive_id)
 
     @run_in_store
     def read_transcript(self, session_id: str, workspace: str | None) -> Session:
@@ -126,7 +311,7 @@ class SessionStore(StoreBase):
         The result is read-only.
         """
         session = self._get(session_id, workspace)
-        return self._database.read(archives.read_transcript, session_id, session, self._cache.cipher)
+        return self._database.read(archives.read_transcript, session_id, session)
 
     @run_in_store
     def delete(self, session_id: str, workspace: str | None) -> None:
@@ -173,37 +358,14 @@ class SessionStore(StoreBase):
         return self._leases.find_in_use(session_ids)
 
     @run_in_store
-    def record_usage(self, session_id: str, call_usage: CallUsage) -> None:
-        """Store the usage of a model call that does not change the session."""
-        self._database.write(spending.record_usage, session_id, call_usage)
-
-    @run_in_store
     def report_usage(self, session_id: str | None) -> UsageReport:
         """Return the usage of one session, or of all sessions if `session_id` is None."""
-        return spending.build_report(self._database.read_each(spending.sum_usage, session_id))
+        return self._database.read(spending.report_usage, session_id)
 
     @run_in_store
     def sum_day(self, day: date) -> Usage:
         """Return the usage of all processes on the given UTC day."""
-        return sum(self._database.read_each(spending.sum_day, day), Usage())
-
-    @run_in_store
-    def find_last_step(self, session_id: str) -> LastStep | None:
-        """Return the newest step of a session."""
-        return self._database.read(spending.find_last_step, session_id)
-
-    @run_in_store
-    def keep_fallback(self, session_id: str, service: str, fallback: Fallback) -> None:
-        """Store a fallback that a turn of the session has used. `service` identifies the provider and its address."""
-        conversation = self._get(session_id, None).conversation
-        self._database.write(fallback_rows.write_fallback, session_id, conversation, service, fallback)
-
-    @run_in_store
-    def list_fallbacks(self, session_id: str, service: str) -> tuple[Fallback, ...]:
-        """Return the fallbacks for the provider and for the session's conversation, oldest first."""
-        return self._database.read(
-            fallback_rows.read_fallbacks, session_id, self._get(session_id, None).conversation, service
-        )
+        return self._database.read(spending.sum_day, day)
 
     @run_in_store
     def record_intent(
@@ -212,14 +374,7 @@ class SessionStore(StoreBase):
         """Store an edit before it is sent. If `is_undo` is true, the edit reverts earlier edits of the turn."""
         self._leases.take(session_id)
         intent = self._database.write_as_holder(
-            edit_rows.write_intent,
-            session_id,
-            workspace,
-            turn_id,
-            writes,
-            self._cache.cipher,
-            writer=self._writer,
-            is_undo=is_undo,
+            ledger.write_intent, session_id, workspace, turn_id, writes, writer=self._writer, is_undo=is_undo
         )
         self._leases.hold_for_edit(session_id, intent.id)
         return intent
@@ -229,15 +384,13 @@ class SessionStore(StoreBase):
         self, intent: EditIntent, outcomes: Mapping[str, WriteOutcome], parts: Sequence[PlannedWrite] = ()
     ) -> None:
         """Store the outcomes of an edit by URI. `parts` contains the changes of files that were only partly changed."""
-        self._database.write(
-            edit_rows.store_outcomes, intent.session_id, intent.id, outcomes, parts, self._cache.cipher
-        )
+        self._database.write(ledger.store_outcomes, intent.session_id, intent.id, outcomes, parts)
         self._leases.settle_edit(intent.session_id, intent.id)
 
     @run_in_store
     def list_unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
         """Return edits with an unknown outcome from processes that have exited. The caller must settle these edits."""
-        edits = self._database.read_all(edit_rows.list_unsettled, workspace, self._writer, self._cache.cipher)
+        edits = self._database.read(ledger.list_unsettled, workspace, self._writer)
         in_use = self._leases.find_in_use({edit.session_id for edit in edits})
         return tuple(edit for edit in edits if edit.session_id not in in_use)
 
@@ -246,37 +399,31 @@ class SessionStore(StoreBase):
         self, workspace: str, turn_id: str | None = None, session_id: str | None = None
     ) -> WrittenTurn | None:
         """Return the turn to undo: the turn with this id, or the newest turn if `turn_id` is None."""
-        turns = self._database.read_all(edit_rows.find_written_turn, workspace, turn_id, session_id, self._cache.cipher)
-        return max(turns, key=lambda turn: turn.edits[-1].entries[-1].created, default=None)
+        return self._database.read(ledger.find_written_turn, workspace, turn_id, session_id)
 
     @run_in_store
     def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None:
         """Mark files of the turn as undone. If `uris` is None, all files are marked."""
         selected = None if uris is None else frozenset(uris)
-        self._database.write(edit_rows.mark_undone, turn.session_id, turn.edits, selected)
+        self._database.write(ledger.mark_undone, turn.session_id, turn.edits, selected)
 
     @run_in_store
     def list_written_files(self, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
         """Return the files that turns have written after `since`, oldest first, also the undone ones."""
-        files = self._database.read_all(edit_rows.list_written_files, workspace, since, self._cache.cipher)
-        return tuple(sorted(files, key=lambda file: file.created))
+        return self._database.read(ledger.list_written_files, workspace, since)
 
     @run_in_store
     def list_earlier_edits(
         self, workspace: str, uris: Sequence[str], since: datetime, limit: int
     ) -> tuple[EarlierEdit, ...]:
         """Return the newest edits that were recorded for a file since a time, oldest first."""
-        where = (workspace, uris, since, limit, self._cache.cipher)
-        edits = self._database.read_all(edit_rows.list_file_edits, *where)
-        return earlier_edits.describe_edits(
-            edits[-limit:],
-            lambda session, turns: self._database.read(earlier_edits.read_answers, session, turns, self._cache.cipher),
-        )
+        where = (workspace, uris, since, limit)
+        return self._database.read(ledger.list_earlier_edits, *where)
 
     @run_in_store
     def read_rows(self, session_id: str) -> SessionRows:
         """Return all rows of a session, to copy them to another store."""
-        return self._database.read(row_copies.read_rows, session_id, self._cache.cipher)
+        return self._database.read(tables.read_rows, session_id)
 
     @run_in_store
     def write_rows(self, rows: SessionRows) -> bool:
@@ -284,7 +431,7 @@ class SessionStore(StoreBase):
         rows were stored."""
         self._leases.acquire(rows.session_id)
         try:
-            return self._database.write_as_holder(row_copies.write_rows, rows.session_id, rows, self._cache.cipher)
+            return self._database.write_as_holder(tables.write_rows, rows.session_id, rows)
         finally:
             self._leases.release(rows.session_id)
             self._cache.forget(rows.session_id)
@@ -325,3 +472,36 @@ class SessionStore(StoreBase):
         self._cache.forget(session_id)
         self._leases.forget(session_id)
         return stored
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The numbers of copied sessions and of sessions that were already there, and an error for each other session."""
+
+    copied: int
+    present: int
+    errors: Mapping[str, str]
+
+
+async def copy_sessions(source: SessionStore, target: SessionStore) -> CopyReport:
+    """Copy all sessions, read each copy back and compare it with the original.
+
+    A session that the target has with the same or a newer revision is skipped. Raises SessionError if the sessions
+    cannot be listed.
+    """
+    copied = present = 0
+    errors: dict[str, str] = {}
+    for summary in await source.list_sessions(None):
+        try:
+            rows = await source.read_rows(summary.id)
+            if not await target.write_rows(rows):
+                present += 1
+            elif await target.read_rows(summary.id) == rows:
+                copied += 1
+            else:
+                # Otherwise the next attempt would find the session in the target.
+                await target.delete(summary.id, None)
+                errors[summary.id] = _DIFFERENT
+        except SessionError as error:
+            errors[summary.id] = str(error)
+    return CopyReport(copied, present, errors)

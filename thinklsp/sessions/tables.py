@@ -1,25 +1,111 @@
-"""Transactions, and functions that delete or copy the rows of sessions.
+"""The tables of a session store: its migrations, its transactions, and copies of the rows of sessions.
 
-Rows are copied unchanged, and damaged rows are copied as far as they can be read.
+There is one SQL script per version of the schema. For example, `0001_….sql` creates version 1. Never change a released
+script. Add a new script for each change of the schema.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate, takewhile
 from sqlite3 import Connection
+from typing import Any
 
-from thinklsp.sessions.row_connection import build_corruption_error
+from thinklsp.core.errors import SessionError
+from thinklsp.core.messages import Origin
+from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
+from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, OpaqueRow, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
-from thinklsp.sessions.spending import COLUMNS
+from thinklsp.sessions.spending import COLUMNS, read_utc_date
 
 # The tables with their session id columns, in the order that foreign keys require.
 SESSION_TABLES = {
     "session": "id", "message": "session", "opaque": "session", "archive": "session", "ledger": "session",
     "remedy": "session", "image": "session",
 }  # fmt: skip
-_UNREADABLE = (sqlite3.Error, UnicodeError)
+# At most this much of a file that cannot be written to is kept in memory.
+_MAX_COPIED_BYTES = 256 * 1024 * 1024
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DISK_ERRORS = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_BUSY: "another program is holding a lock on it",
+    sqlite3.SQLITE_LOCKED: "another program is holding a lock on it",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_PERM: "access to it is denied",
+    sqlite3.SQLITE_AUTH: "access to it is denied",
+    sqlite3.SQLITE_TOOBIG: "a value is too large for it",
+}
+
+
+@cache
+def load_migrations(folder: str = "migrations") -> Mapping[int, str]:
+    """Return the SQL scripts in a folder of this package by the schema version that they create."""
+    scripts = files("thinklsp.sessions").joinpath(folder)
+    names = sorted(entry.name for entry in scripts.iterdir() if entry.name.endswith(".sql"))
+    return {int(name[:4]): scripts.joinpath(name).read_text("utf-8") for name in names}
+
+
+def split_statements(script: str) -> Iterator[str]:
+    """Split a script into its statements.
+
+    `executescript` is not suitable, because it commits the open transaction first.
+    """
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        raise ValueError("the last statement of a migration is incomplete")
+
+
+def migrate(connection: Connection, migrations: Mapping[int, str]) -> None:
+    """Apply each missing migration in a separate transaction, so that a crash cannot leave half a migration."""
+    for version in sorted(migrations):
+        with begin_transaction(connection):
+            # Another process may have applied the migration first.
+            if read_version(connection) < version:
+                for statement in split_statements(migrations[version]):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {version}")
+
+
+def read_version(connection: Connection) -> int:
+    """Return the version of the schema."""
+    [(version,)] = connection.execute("PRAGMA user_version")
+    return int(version)
+
+
+class SqliteConnection(Connection):
+    """A connection with the ciphers of the sessions in its database."""
+
+    cipher = NO_ENCRYPTION
+
+
+def connect(path: str, timeout_seconds: float = 0.0, *, uri: bool = False) -> SqliteConnection:
+    """Open a database. Damaged text is read with replacement characters."""
+    # Each connection is used in only one thread. For an in-memory store, this is the caller's thread.
+    connection = sqlite3.connect(
+        path, timeout=timeout_seconds, isolation_level=None, check_same_thread=False, uri=uri, factory=SqliteConnection
+    )
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
+
+
+def open_memory_database() -> SqliteConnection:
+    """Open a new database in memory."""
+    connection = connect(":memory:")
+    connection.execute("PRAGMA foreign_keys = ON")
+    migrate(connection, load_migrations())
+    return connection
 
 
 @contextmanager
@@ -37,7 +123,29 @@ def begin_transaction(connection: Connection, kind: str = "IMMEDIATE") -> Iterat
                 connection.execute("ROLLBACK")
 
 
-def delete_session(connection: Connection, session_id: str) -> None:
+def explain_error(error: sqlite3.Error) -> str | None:
+    """Return a description of the disk error for the user, or None if the disk did not cause the error."""
+    return _DISK_ERRORS.get(extract_error_code(error))
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return True if the error indicates a damaged file."""
+    return extract_error_code(error) in _DAMAGE_CODES
+
+
+def extract_error_code(error: sqlite3.Error) -> int:
+    """Return the primary SQLite error code, or 0 for errors raised by Python itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+@cache
+def list_columns(table: str) -> tuple[str, ...]:
+    """Return the columns that a table has in stores of all kinds."""
+    with closing(open_memory_database()) as connection:
+        return tuple(str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})"))
+
+
+def delete_session(connection: SqliteConnection, session_id: str) -> None:
     """Delete a session.
 
     Its usage rows are kept, because they count towards the daily budget.
@@ -47,97 +155,212 @@ def delete_session(connection: Connection, session_id: str) -> None:
     connection.execute("DELETE FROM origin WHERE id NOT IN (SELECT origin FROM opaque)")
 
 
-def copy_session(source: Connection, target: Connection, session_id: str) -> None:
-    """Copy all rows of a session, and replace its rows in the target.
-
-    The source may have an older schema.
-    """
-    present = {name for (name,) in source.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    _delete_rows(target, session_id)
-    _copy_rows(source, target, "SELECT * FROM origin", (), "origin")
-    for table, key in SESSION_TABLES.items():
-        if table in present:
-            _copy_rows(source, target, f"SELECT * FROM {table} WHERE {key} = ?", (session_id,), table)  # noqa: S608 - constants
+def copy_newest(source: SqliteConnection, target: SqliteConnection) -> None:
+    """Copy the newest sessions, at most 256 MiB of them, to an empty database, and the usage of this day."""
+    with suppress(sqlite3.Error):
+        sizes = source.execute("SELECT id, size FROM session ORDER BY updated DESC").fetchall()
+        totals = accumulate(read_number(size) for _, size in sizes)
+        within = takewhile(lambda pair: pair[1] <= _MAX_COPIED_BYTES, zip(sizes, totals, strict=True))
+        copy_readable(source, target, [session_id for (session_id, _), _ in within])
+        with begin_transaction(target):
+            _copy_usage(source, target, "day >= ?", read_utc_date().isoformat())
 
 
-def copy_newer(source: Connection, target: Connection, session_ids: Iterable[str]) -> None:
-    """Copy sessions, except those with a newer revision in the target."""
+def copy_readable(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
+    """Copy the sessions that can be read."""
+    for session_id in session_ids:
+        with suppress(sqlite3.Error), begin_transaction(target):
+            _copy_session(source, target, session_id)
+
+
+def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
+    """Copy sessions, except those with a newer revision in the target, and all usage."""
     for session_id in session_ids:
         if (read_revision(target, session_id) or 0) <= (read_revision(source, session_id) or 0):
-            copy_session(source, target, session_id)
+            _copy_session(source, target, session_id)
+    _copy_usage(source, target)
 
 
-def copy_readable(source: Connection, target: Connection, session_id: str, *, with_usage: bool) -> bool:
-    """Copy the readable parts of a session. Return True if the copy is complete."""
-    try:
-        copy_session(source, target, session_id)
-        if with_usage:
-            copy_usage(source, target, session_id)
-    except sqlite3.Error:
-        return False
-    return True
-
-
-def copy_usage(source: Connection, target: Connection, session_id: str | None = None) -> None:
-    """Copy the usage rows of a session, or of all sessions if `session_id` is None. Rows that the target already
-    contains are skipped."""
-    query = f"SELECT {', '.join(COLUMNS)} FROM usage"  # noqa: S608 - constants
-    values: tuple[str, ...] = ()
-    if session_id is not None:
-        query, values = f"{query} WHERE session = ?", (session_id,)
-    marks = ", ".join(f":{name}" for name in COLUMNS)
-    target.executemany(
-        f"INSERT INTO usage SELECT {marks} WHERE NOT EXISTS "  # noqa: S608 - constants
-        "(SELECT 1 FROM usage WHERE day = :day AND made = :made AND turn = :turn AND purpose = :purpose)",
-        (dict(zip(COLUMNS, row, strict=True)) for row in source.execute(query, values)),
-    )
-
-
-def rescue_sessions(source: Connection, target: Connection) -> int:
-    """Copy all readable sessions. Return the number of copied sessions.
+def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
+    """Copy everything that can be read from a damaged database. Return the number of sessions.
 
     Tables are read from both ends without indexes, because parts of them may be damaged.
     """
-    with suppress(*_UNREADABLE), begin_transaction(target):
-        _copy_rows(source, target, "SELECT * FROM origin NOT INDEXED", (), "origin")
-    count = sum(_rescue_session(source, target, session_id) for session_id in _list_session_ids(source))
-    with suppress(*_UNREADABLE), begin_transaction(target):
-        copy_usage(source, target)
-    return count
+    target.execute("PRAGMA foreign_keys = OFF")
+    with begin_transaction(target):
+        for table in ("origin", *SESSION_TABLES):
+            for order in ("ASC", "DESC"):
+                with suppress(sqlite3.Error, UnicodeError):
+                    _copy_rows(source, target, table, f"NOT INDEXED ORDER BY rowid {order}")
+        with suppress(sqlite3.Error, UnicodeError):
+            _copy_usage(source, target)
+        target.execute("DELETE FROM session WHERE typeof(id) != 'text'")
+        for table, key in SESSION_TABLES.items():
+            target.execute(f"DELETE FROM {table} WHERE {key} NOT IN (SELECT id FROM session)")  # noqa: S608 - constants
+    target.execute("PRAGMA foreign_keys = ON")
+    [(count,)] = target.execute("SELECT count(*) FROM session")
+    return int(count)
 
 
-def _list_session_ids(source: Connection) -> list[str]:
-    session_ids: dict[str, None] = {}
-    for order in ("ASC", "DESC"):
-        with suppress(*_UNREADABLE):
-            for (name,) in source.execute(f"SELECT id FROM session NOT INDEXED ORDER BY rowid {order}"):  # noqa: S608 - constants
-                if isinstance(name, str):
-                    session_ids[name] = None
-    return list(session_ids)
+def _copy_session(source: SqliteConnection, target: SqliteConnection, session_id: str) -> None:
+    """Copy all rows of a session, and replace its rows in the target."""
+    _delete_rows(target, session_id)
+    _copy_rows(source, target, "origin")
+    for table, key in SESSION_TABLES.items():
+        _copy_rows(source, target, table, f"WHERE {key} = ?", session_id)
+    _copy_usage(source, target, "session = ?", session_id)
 
 
-def _rescue_session(source: Connection, target: Connection, session_id: str) -> bool:
-    """Copy one session with its readable rows. Return True if the session was copied."""
-    with suppress(*_UNREADABLE), begin_transaction(target):
-        _delete_rows(target, session_id)
-        for order in ("ASC", "DESC"):
-            for table, key in SESSION_TABLES.items():
-                place = f"FROM {table} NOT INDEXED WHERE {key} = ? ORDER BY rowid {order}"
-                with suppress(*_UNREADABLE):
-                    _copy_rows(source, target, f"SELECT * {place}", (session_id,), table)
-        return read_revision(target, session_id) is not None
-    return False
-
-
-def _delete_rows(target: Connection, session_id: str) -> None:
+def _delete_rows(target: RowConnection, session_id: str) -> None:
     for table, key in reversed(SESSION_TABLES.items()):
         target.execute(f"DELETE FROM {table} WHERE {key} = ?", (session_id,))  # noqa: S608 - constants
 
 
-def _copy_rows(source: Connection, target: Connection, query: str, values: tuple[str, ...], table: str) -> None:
-    """Copy rows one by one, so that all rows before a damaged row are copied."""
-    rows = source.execute(query, values)
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name, *_ in rows.description)
-    marks = ", ".join("?" * len(rows.description))
+def _copy_rows(source: SqliteConnection, target: SqliteConnection, table: str, clause: str = "", *values: str) -> None:
+    """Copy rows one by one, so that all rows before a damaged row are copied. A newer store may have more columns."""
+    rows = source.execute(f"SELECT * FROM {table} {clause}", values)  # noqa: S608 - constants
+    names = [name for name, *_ in rows.description]
+    known = [at for at, name in enumerate(names) if name in list_columns(table)]
+    columns, marks = ", ".join(names[at] for at in known), ", ".join("?" * len(known))
+    target.executemany(
+        f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608 - constants
+        ([row[at] for at in known] for row in rows),
+    )
+
+
+def _copy_usage(source: SqliteConnection, target: SqliteConnection, condition: str = "true", *values: str) -> None:
+    """Copy usage rows that the target does not contain yet."""
+    marks = ", ".join(f":{name}" for name in COLUMNS)
+    target.executemany(
+        f"INSERT INTO usage SELECT {marks} WHERE NOT EXISTS "  # noqa: S608 - constants
+        "(SELECT 1 FROM usage WHERE day = :day AND made = :made AND turn = :turn AND purpose = :purpose)",
+        (
+            dict(zip(COLUMNS, row, strict=True))
+            for row in source.execute(f"SELECT {', '.join(COLUMNS)} FROM usage WHERE {condition}", values)  # noqa: S608 - constants
+        ),
+    )
+
+
+Row = tuple[Any, ...]
+# The encrypted columns of each table, and the columns that identify a row in its session.
+_CONTENTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "session": (("title", "prompts"), ()),
+    "message": (("blocks",), ("generation", "sequence")),
+    "archive": (("note",), ("id",)),
+    "image": (("content",), ("digest",)),
+    "ledger": (("before", "after", "before_sha256", "after_sha256"), ("edit", "uri")),
+}
+_OPAQUE_KEY = ("generation", "sequence", "position")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRows:
+    """The rows of a session by table, in the order of their values. `origins` belongs to the opaque state, and `usage`
+    to the model calls."""
+
+    session_id: str
+    tables: Mapping[str, tuple[Row, ...]]
+    origins: tuple[Row, ...]
+    usage: tuple[Row, ...]
+
+
+def read_rows(connection: RowConnection, session_id: str) -> SessionRows:
+    """Return all rows of a session, decrypted. Opaque state that cannot be decrypted is left out. Raises SessionError
+    if other contents cannot be decrypted."""
+    session_cipher = connection.cipher.find(connection, session_id)
+    tables = {table: _select(connection, table, f"{key} = ?", session_id) for table, key in SESSION_TABLES.items()}
+    origins = _select(connection, "origin", "id IN (SELECT origin FROM opaque WHERE session = ?)", session_id)
+    tables = {table: tuple(recode(table, rows, origins, session_cipher, UNENCRYPTED)) for table, rows in tables.items()}
+    return SessionRows(session_id, tables, origins, _select(connection, "usage", "session = ?", session_id))
+
+
+def write_rows(connection: RowConnection, session_id: str, rows: SessionRows) -> bool:
+    """Store the rows, encrypted as in this store. Returns False if the session is there already, with the same or a
+    newer revision."""
+    revision = list_columns("session").index("revision")
+    new = max((row[revision] for row in rows.tables["session"]), default=0)
+    if (read_revision(connection, session_id) or 0) >= new:
+        return False
+    _delete_rows(connection, session_id)
+    connection.execute("DELETE FROM usage WHERE session = ?", (session_id,))
+    for row in rows.origins:
+        _insert(connection, "origin", row, "ON CONFLICT DO NOTHING")
+    session_cipher = connection.cipher.ensure(connection, session_id)
+    for table, values in rows.tables.items():
+        for row in recode(table, values, rows.origins, UNENCRYPTED, session_cipher):
+            _insert(connection, table, row)
+    for row in rows.usage:
+        _insert(connection, "usage", row)
+    return True
+
+
+def recode(
+    table: str, rows: Iterable[Row], origins: Iterable[Row], before: SessionCipher, after: SessionCipher
+) -> Iterator[Row]:
+    """Yield the rows of a session with another encryption.
+
+    Opaque state that cannot be decrypted is left out. Raises SessionError if other contents cannot be decrypted.
+    """
+    columns = list_columns(table)
+    origins_by_id = {key: Origin(*fields) for key, *fields in origins} if table == "opaque" else {}
     for row in rows:
-        target.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608 - names of columns
+        values = dict(zip(columns, row, strict=True))
+        if table != "opaque":
+            _recode_contents(table, values, before, after)
+        elif not _recode_opaque(values, origins_by_id, before, after):
+            continue
+        yield tuple(values.values())
+
+
+def _recode_contents(table: str, values: dict[str, Any], before: SessionCipher, after: SessionCipher) -> None:
+    columns, keys = _CONTENTS.get(table, ((), ()))
+    row = tuple(values[key] for key in keys)
+    # A wrong checksum stays wrong.
+    fault = values["crc"] ^ _compute_crc(values) if table == "message" else 0
+    for column in columns:
+        stored, name = values[column], f"{table}.{column}"
+        if isinstance(stored, bytes) and (content := before.decrypt(name, row, stored)) is not None:
+            values[column] = after.encrypt(name, row, content)
+        elif isinstance(stored, str) and (text := before.decrypt_text(name, row, stored)) is not None:
+            values[column] = after.encrypt_text(name, row, text)
+        elif isinstance(stored, bytes | str):
+            raise SessionError("A part of this session is damaged, or was encrypted with another key.")
+    if table == "message":
+        values["crc"] = _compute_crc(values) ^ fault
+
+
+def _compute_crc(message: Mapping[str, Any]) -> int:
+    blocks = message["blocks"]
+    return compute_message_crc(message["role"], message["stop_reason"], blocks if isinstance(blocks, bytes) else b"")
+
+
+def _recode_opaque(
+    values: dict[str, Any], origins: Mapping[object, Origin], before: SessionCipher, after: SessionCipher
+) -> bool:
+    """Change the columns of opaque state. Returns False if it cannot be decrypted."""
+    row = tuple(values[key] for key in _OPAQUE_KEY)
+    names = ("origin", "sealed", "content", "crc")
+    if values["origin"] not in origins:
+        return False
+    state = before.decrypt_opaque(row, OpaqueRow(*(values[name] for name in names)), origins[values["origin"]])
+    if state is None:
+        return False
+    values.update(zip(names, after.encrypt_opaque(row, state), strict=True))
+    return True
+
+
+def _select(connection: RowConnection, table: str, condition: str, session_id: str) -> tuple[Row, ...]:
+    columns = ", ".join(list_columns(table))
+    rows = connection.execute(f"SELECT {columns} FROM {table} WHERE {condition}", (session_id,))  # noqa: S608 - constants
+    return tuple(sorted(map(tuple, rows), key=_identify))
+
+
+def _identify(row: Row) -> str:
+    """Return a text that is different for each row of a session. Contents are left out, because they can be large."""
+    return repr([value for value in row if not isinstance(value, bytes)])
+
+
+def _insert(connection: RowConnection, table: str, row: Row, suffix: str = "") -> None:
+    columns = list_columns(table)
+    marks = ", ".join("?" * len(columns))
+    connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {suffix}", row)  # noqa: S608 - constants

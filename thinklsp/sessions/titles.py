@@ -1,4 +1,4 @@
-"""The titles of sessions, derived from prompts."""
+"""The titles of sessions, derived from prompts. The server imports this module early, so it must load quickly."""
 
 from __future__ import annotations
 

@@ -19,10 +19,9 @@ from thinklsp.core.lines import find_matching_blocks, split_lines
 from thinklsp.core.text_safety import format_path
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.sandbox.bubblewrap import is_same_or_parent
-from thinklsp.tools.editor import DiagnosedDocument, EditorDiagnostics, EditorFailure
-from thinklsp.tools.tool import Arguments, Tool, ToolContext
+from thinklsp.tools.tool import Arguments, DiagnosedDocument, EditorDiagnostics, EditorFailure, Tool, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.relpath import quote_path
+from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import Place
 
 _MAX_PROBLEMS = 200

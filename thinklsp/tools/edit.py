@@ -26,7 +26,7 @@ from thinklsp.tools.read import is_showable, read_existing
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread_if_long
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import MAX_EDIT_BYTES
-from thinklsp.workspace.relpath import quote_path
+from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import FileText, Place, Source
 
 _MAX_NAMED = 20

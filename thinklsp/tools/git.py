@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from thinklsp.core.edits import EditSet, FileEdit, format_diff
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.text_safety import format_path
-from thinklsp.tools.programs import find_program, run_child
+from thinklsp.sandbox.process import find_program, run_child
 from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.merge import is_equal_ignoring_format
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import FolderView, Place, WorkspaceView
 
 _TIMEOUT_SECONDS = 10

@@ -19,7 +19,7 @@ from thinklsp.core.tool_type import ToolOutput, is_kept_path
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread, run_in_thread_if_long
 from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.relpath import quote_path
+from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import FileText, Place
 
 _NOTE_RESERVE = 300

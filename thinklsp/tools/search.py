@@ -1,18 +1,23 @@
-"""The `search_text` tool, which searches files, open documents and this turn's edits.
+"""The `search_text` tool, which searches files, open documents and this turn's edits with ripgrep.
 
-ripgrep searches the files on disk. Documents that differ from the disk are searched in memory and replace ripgrep's
-matches. All other matching files are read through the workspace view, which checks whether the matches still exist.
+ripgrep reads files by path, so its output only indicates which files to read. These files are read through the
+workspace view, which checks whether the matches still exist. Documents that differ from the disk are searched in
+memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -20,35 +25,268 @@ from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput
+from thinklsp.sandbox.process import find_program, is_executable, run_child
 from thinklsp.tools.read import FileWalk, find_start, read_existing
-from thinklsp.tools.ripgrep import (
-    MULTILINE_PATTERN,
-    Match,
-    Query,
-    RipgrepKilled,
-    UnsupportedRipgrep,
-    build_globs,
-    find_ignore_files,
-    find_ripgrep,
-    match_texts,
-    search_files,
-    search_texts,
-    search_tree,
-)
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread
-from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
+from thinklsp.workspace.ignore import PRUNED_FOLDERS, GlobFilter, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.paths import Root
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.paths import MAX_READ_BYTES, Root
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import Place
+
+MULTILINE_PATTERN = (
+    "The pattern contains a line ending, but the search works line by line. Search for one of its lines."
+)
+_CHUNK_BYTES = 1 << 16
+# The maximum number of files in the arguments of a process, which may take 2 MB.
+_MAX_ARGUMENTS = 400
+_MAX_OUTPUT_BYTES = 50 * 1024 * 1024
+# A match in a long line produces a huge JSON message. A line of 5 MB that matches everywhere produces 225 MB.
+_LONG_MESSAGE_BYTES = 1024 * 1024
+_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+_MAX_COLUMNS_BYTES = 1 << 16
+_COLUMNS = b'"submatches":['
+# Quotes in JSON strings are escaped, so this pattern cannot match inside a string.
+_END_OF_COLUMN = re.compile(rb'"end":\d+\}')
+_OPTIONS = (
+    "--json",
+    "--no-config",
+    "--no-follow",
+    "--no-messages",
+    "--crlf",
+    f"--max-filesize={MAX_READ_BYTES}",
+    # Without this option, ripgrep looks up the home folder, which requires a socket on some systems.
+    "--no-ignore-global",
+    # Versions of ripgrep before 14.0 reject this option. This is intended, because they would read `.rgignore`.
+    "--hyperlink-format=none",
+)
+# Search hidden files, and apply `.gitignore` even outside git repositories, as file listings do.
+_TREE_OPTIONS = (
+    "--hidden",
+    "--no-require-git",
+    "--no-ignore-dot",
+    "--no-ignore-exclude",
+    "--no-ignore-parent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A pattern to search for in each line. `globs` uses ripgrep's syntax."""
+
+    pattern: str
+    literal: bool = False
+    globs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A matching line.
+
+    `number` is the line number if only ``\\n`` ends a line. `columns` contains the byte offset of each match in the
+    UTF-8 line.
+    """
+
+    path: str
+    number: int
+    line: bytes
+    columns: tuple[int, ...]
+
+
+class UnsupportedRipgrep(Exception):
+    """Raised if the installed ripgrep does not support the required options."""
+
+
+class RipgrepKilled(ToolFailed):
+    """Raised if a signal killed ripgrep, for example because it used too much memory."""
+
+
+def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[str]:
+    """Return the paths of ripgrep on the system and in thinklsp's Python environment, if installed. ripgrep on the
+    system must be outside the workspace folders. The Python environment may be inside a workspace folder."""
+    system = find_program("rg", folders, path)
+    own = os.path.join(os.path.dirname(sys.executable), "rg")
+    return tuple(dict.fromkeys(program for program in (system, own) if program is not None and is_executable(program)))
+
+
+def build_globs(glob: GlobFilter | None, below: Sequence[str], above: tuple[str, ...]) -> Sequence[str]:
+    """Build ripgrep globs that match at least every file that `glob` includes.
+
+    `below` is the start folder, relative to the workspace folder. `above` is the same as in `GlobFilter.includes`. In
+    ripgrep, the last matching glob has priority.
+    """
+    forms: list[str] = []
+    start = re.sub(r"([][*?{}\\])", r"\\\1", "/".join(below))
+    if above and glob is not None and glob.includes((), above=(*above, "-")):
+        glob = None
+    for pattern in () if glob is None or glob.is_negated else glob.patterns:
+        plain = pattern.strip("/")
+        # A pattern without a slash matches at any depth.
+        forms.append(f"/{plain}" if "/" in pattern.rstrip("/") else f"**/{plain}")
+        forms += [f"/{start}/{plain}"] if below else []
+        if above and (rest := re.sub(r"^(\*\*/+)*[^/]*/+", "", plain)) != plain:
+            forms.append(f"/{rest}")
+    # A glob that matches a folder includes the folder's contents. ripgrep needs a separate glob for the contents.
+    return (*forms, *(f"{form}/**" for form in forms), *(f"!{name}" for name in PRUNED_FOLDERS))
+
+
+def search_tree(
+    program: str, folder: str, start: Sequence[str], query: Query, *, ignore_file: bool = False
+) -> AsyncGenerator[Match, None]:
+    """Return an iterator over the matches below the `start` folder in any order. Close the iterator to stop ripgrep.
+
+    If `ignore_file` is true, the `.gitignore` in `folder` also applies.
+    """
+    argv = [program, *_OPTIONS, *_build_tree_arguments(query.globs, ignore_file=ignore_file)]
+    argv += [*_build_pattern_arguments(query), "./" + "/".join(start)]
+    return _run_search(argv, folder)
+
+
+async def search_files(program: str, folder: str, paths: Sequence[str], query: Query) -> AsyncGenerator[Match, None]:
+    """Yield the matches in files of a folder in any order. Close the iterator to stop ripgrep."""
+    for first in range(0, len(paths), _MAX_ARGUMENTS):
+        named = (f"./{path}" for path in paths[first : first + _MAX_ARGUMENTS])
+        argv = [program, *_OPTIONS, "--no-ignore", *_build_pattern_arguments(query), *named]
+        async with aclosing(_run_search(argv, folder)) as matches:
+            async for match in matches:
+                yield match
+
+
+async def find_ignore_files(
+    program: str, folder: str, start: Sequence[str], *, ignore_file: bool = False
+) -> Sequence[str]:
+    """Return the paths of the `.gitignore` files that `search_tree` uses below the `start` folder."""
+    globs = ("**/.gitignore", *(f"!{name}" for name in PRUNED_FOLDERS))
+    options = [option for option in _OPTIONS if option != "--json"]
+    argv = [program, *options, *_build_tree_arguments(globs, ignore_file=ignore_file), "--files", "--null", "--"]
+    async with run_child([*argv, "./" + "/".join(start)], folder) as process:
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        output = await process.stdout.read(_MAX_OUTPUT_BYTES)
+        await _check_end(process)
+    return [os.fsdecode(path).removeprefix("./") for path in output.split(b"\0") if path]
+
+
+def _build_tree_arguments(globs: Iterable[str], *, ignore_file: bool) -> list[str]:
+    options = [*_TREE_OPTIONS, *(("--ignore-file=.gitignore",) if ignore_file else ())]
+    return options + [f"--glob={glob}" for glob in globs]
+
+
+async def _run_search(argv: Sequence[str], folder: str) -> AsyncGenerator[Match, None]:
+    async with run_child(argv, folder) as process, aclosing(_read_messages(process)) as messages:
+        async for message in messages:
+            if (match := _parse_match(message)) is not None:
+                yield match
+        await _check_end(process)
+
+
+async def search_texts(program: str, texts: Sequence[str], query: Query, *, limit: int) -> list[tuple[int, Match]]:
+    """Search texts that are not on disk. Return up to `limit` matches, each with the index of its text."""
+    # Join the texts, so that one process can search all of them. Each text must end with a line ending.
+    closed = [text if text.endswith("\n") or not text else text + "\n" for text in texts]
+    argv = [
+        program,
+        *_OPTIONS,
+        "--text",
+        "--encoding=none",
+        f"--max-count={limit}",
+        *_build_pattern_arguments(query),
+        "-",
+    ]
+    async with run_child(argv, "/", has_stdin=True) as process:
+        assert process.stdin is not None  # noqa: S101 - for the type checker
+        process.stdin.write("".join(closed).encode("utf-8", "replace"))
+        process.stdin.close()
+        matches = [match async for message in _read_messages(process) if (match := _parse_match(message)) is not None]
+        await _check_end(process)
+    starts = [0]
+    for text in closed:
+        starts.append(starts[-1] + text.count("\n"))
+    results: list[tuple[int, Match]] = []
+    index = 0
+    for match in matches:
+        while match.number > starts[index + 1]:
+            index += 1
+        results.append((index, Match("", match.number - starts[index], match.line, match.columns)))
+    return results
+
+
+def _build_pattern_arguments(query: Query) -> list[str]:
+    """Return ripgrep's arguments for the pattern.
+
+    Two dashes separate the pattern from the options, because the pattern may begin with a dash.
+    """
+    return [*(("--fixed-strings",) if query.literal else ()), "--", query.pattern]
+
+
+async def _read_messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    rest, total = bytearray(), 0
+    while total < _MAX_OUTPUT_BYTES and (chunk := await process.stdout.read(_CHUNK_BYTES)):
+        total += len(chunk)
+        # Scan each chunk only once, because a long JSON message arrives in many chunks.
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            if (message := _parse_message(rest + line)) is not None:
+                yield message
+            rest = bytearray()
+        if len(rest) < _MAX_MESSAGE_BYTES:
+            rest += last
+
+
+def _parse_message(line: bytes | bytearray) -> Mapping[str, Any] | None:
+    """Parse a JSON message, truncated to the first columns if it is long. Returns None if a long message contains no
+    complete column."""
+    if len(line) > _LONG_MESSAGE_BYTES:
+        begin = line.find(_COLUMNS)
+        ends = [end.end() for end in _END_OF_COLUMN.finditer(line, begin, begin + _MAX_COLUMNS_BYTES)]
+        if begin < 0 or not ends:
+            return None
+        line = line[: ends[-1]] + b"]}}"
+    message: Mapping[str, Any] = json.loads(line)
+    return message
+
+
+def _parse_match(message: Mapping[str, Any]) -> Match | None:
+    if message["type"] != "match":
+        return None
+    data = message["data"]
+    columns = tuple(part["start"] for part in data["submatches"])
+    return Match(os.fsdecode(_decode_bytes(data["path"])), data["line_number"], _decode_bytes(data["lines"]), columns)
+
+
+def _decode_bytes(value: Mapping[str, str]) -> bytes:
+    """Decode a field that contains either UTF-8 text or base64."""
+    return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
+
+
+async def _check_end(process: asyncio.subprocess.Process) -> None:
+    """Raise an exception if ripgrep failed, unless the caller stopped it early.
+
+    ripgrep skips unreadable files without an error.
+    """
+    if process.stdout is not None and not process.stdout.at_eof():
+        return
+    _, errors = await process.communicate()
+    status, text = process.returncode, errors[:1000].decode("utf-8", "replace").strip()
+    if status is not None and status < 0:
+        raise RipgrepKilled("The system stopped the search. Use a simpler pattern, or give a path.")
+    if status != 2 or not text:
+        return
+    if "unrecognized flag" in text or "Found argument" in text:
+        raise UnsupportedRipgrep(text)
+    if text.startswith("rg: the literal "):
+        raise ToolFailed(MULTILINE_PATTERN)
+    # Remove the options that ripgrep recommends, because the model cannot set them.
+    text = text.removeprefix("rg: ").partition("\nConsider")[0].strip()
+    raise ToolFailed(f"The search failed: {text}")
+
 
 _MAX_LINES = 1000
 _TIMEOUT_SECONDS = 10.0
 _MAX_LINE = 500
 _NOTE_RESERVE = 400
-# The maximum numbers of files and characters that a search without ripgrep reads.
+# The maximum number of files that are listed for ripgrep.
 _MAX_FILES = 50_000
-_MAX_CHARACTERS = 50_000_000
 # A part of a regular expression: an escaped character, a character set, or any other character.
 _ELEMENT = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|.", re.DOTALL)
 
@@ -160,20 +398,13 @@ class SearchText(Tool[SearchTextArguments]):
 
     async def _search(self, args: SearchTextArguments, overlay: EditOverlay, result: SearchResult) -> None:
         search = await run_in_thread(_Search, args, overlay, result)
-        note = "[searched without ripgrep: patterns use Python's syntax]"
         for program in self._find(folder.root.path for folder in overlay.view.folders):
             try:
-                await search.search_with_ripgrep(program)
+                await search.run(program)
                 return
             except UnsupportedRipgrep:
                 result.clear()
-                note = "[the installed ripgrep is too old, so patterns use Python's syntax]"
-            except RipgrepKilled:
-                result.clear()
-                note = "[ripgrep was killed by the system, so patterns use Python's syntax]"
-                break
-        result.notes.append(note)
-        await search.search_without_ripgrep()
+        raise ToolFailed("The search needs ripgrep 14 or later, which the user can install with `pip install ripgrep`.")
 
 
 class _Search:
@@ -201,28 +432,13 @@ class _Search:
             searched = [place for place in changed.values() if self._should_search(place)]
             self._texts = self._read_places(cell for place in searched for cell in view.list_cells(place) or (place,))
 
-    async def search_with_ripgrep(self, program: str) -> None:
+    async def run(self, program: str) -> None:
         texts = ["".join(text.lines) for text in self._texts]
         for index, match in await search_texts(program, texts, self._query, limit=_MAX_LINES) if texts else ():
             self._result.add(self._texts[index], match)
         for start in self._starts:
             if not self._result.is_full:
                 await self._search_folder(program, start)
-        self._note_limit()
-
-    async def search_without_ripgrep(self) -> None:
-        texts = list(self._texts)
-        if self._starts:
-            places = await FileWalk(self._overlay, self._starts, self._glob, _MAX_FILES).run()
-            texts += await run_in_thread(
-                self._load_texts, [place for place in places if place.key not in self._changed_keys]
-            )
-        whole = ["".join(text.lines) for text in texts]
-        for index, match in await match_texts(whole, self._query, limit=_MAX_LINES):
-            self._result.add(texts[index], match)
-        self._note_limit()
-
-    def _note_limit(self) -> None:
         if self._result.is_full:
             self._result.notes.append(f"[stopped at {_MAX_LINES} lines; narrow the search by path, glob or pattern]")
 
@@ -257,7 +473,11 @@ class _Search:
         """Return True if ripgrep may ignore other files than `list_files` below a folder."""
         if start.root is None or start.path is None:
             return False
-        paths = await find_ignore_files(program, start.root.path, start.path.parts, ignore_file=ignore_file)
+        try:
+            paths = await find_ignore_files(program, start.root.path, start.path.parts, ignore_file=ignore_file)
+        except RipgrepKilled:
+            # A `.gitignore` can be a link to an endless file, which ripgrep follows.
+            return True
         folders = [tuple(path.split("/")[:-1]) for path in paths] + [()] * ignore_file
         return await run_in_thread(lambda: any(map(rules.is_ambiguous, folders)))
 
@@ -293,19 +513,6 @@ class _Search:
                 continue
             if text is not None:
                 texts.append(SearchedText(place, text.text))
-        return texts
-
-    def _load_texts(self, places: Iterable[Place]) -> list[SearchedText]:
-        texts: list[SearchedText] = []
-        remaining = _MAX_CHARACTERS
-        for place in places:
-            for text in self._read_places([place]):
-                remaining -= sum(map(len, text.lines))
-                if remaining < 0:
-                    self._result.notes.append("[only the first 50 MB of the files were searched]")
-                    return texts
-                if not any("\0" in line for line in text.lines):
-                    texts.append(text)
         return texts
 
 

@@ -15,7 +15,7 @@ from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.core.markdown import FrontMatterError, parse_front_matter
 from thinklsp.core.text_safety import find_invisible
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.relpath import RelPath, quote_path
+from thinklsp.workspace.uri import RelPath, quote_path
 
 SKILL_FILE_NAME = "SKILL.md"
 MAX_SKILLS = 64

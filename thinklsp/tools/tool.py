@@ -1,4 +1,4 @@
-"""The base class for tools, and the code that runs tool calls.
+"""The base class for tools, what a tool call can use, and the code that runs tool calls.
 
 A failed tool does not end the turn. Instead, the model receives an error message with advice on how to continue. Only
 cancellations are raised.
@@ -15,19 +15,147 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from thinklsp.core.check_results import EditorDiagnostic
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import CallLocation
 from thinklsp.core.messages import AssistantMessage, ContentBlock, ToolSpec, ToolUseBlock
 from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, mask_keys, to_one_line, truncate
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput, ToolType
-from thinklsp.tools.command_runs import Commands
-from thinklsp.tools.editor import Editor, NoEditor
+from thinklsp.sandbox.process import ProcessResult
 from thinklsp.tools.skill_files import Skill
 from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.view import WorkspaceView
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A position in a document.
+
+    `line` starts at 1. `column` starts at 0 and counts code points. `text` is the document's text as the tool knows it.
+    If the editor has a different text, no query is sent. `is_open` is true if the document is open in the editor.
+    """
+
+    uri: str
+    text: str
+    line: int
+    column: int
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The location of a symbol. Lines are numbered from 1, and the last line is included."""
+
+    uri: str
+    first_line: int
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget:
+    """A symbol that the editor's language servers have reported.
+
+    `container` is the name of the enclosing symbol, or empty. `depth` is the number of enclosing symbols in the
+    response.
+    """
+
+    name: str
+    kind: str
+    target: Target
+    container: str = ""
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTargets:
+    """Up to 2,000 symbols in the editor's order.
+
+    `unreadable_count` is the number of malformed symbols, which are skipped. `is_cut` is true if the editor reported
+    more symbols.
+    """
+
+    symbols: tuple[NamedTarget, ...]
+    unreadable_count: int = 0
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosedDocument:
+    """The diagnostics that the editor reports for a document.
+
+    If the document is open, `text` is its current text. `is_outdated` is true if the diagnostics refer to an earlier
+    version. In this case, only diagnostics on unchanged lines are included. `unreadable_count` is the number of
+    malformed diagnostics.
+    """
+
+    uri: str
+    problems: tuple[EditorDiagnostic, ...]
+    text: str | None = None
+    is_outdated: bool = False
+    unreadable_count: int = 0
+
+
+EditorFailure = Literal["silent", "refused", "unreadable"]
+"""The reason why an editor did not give a useful answer: a timeout, an error, or an answer in an unexpected format."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditorDiagnostics:
+    """The diagnostics that an editor reports.
+
+    If `is_complete` is true, all of the editor's language servers have reported. Otherwise, documents may have more
+    problems than listed, and `failure` explains why.
+    """
+
+    documents: tuple[DiagnosedDocument, ...]
+    is_complete: bool
+    failure: EditorFailure | None = None
+
+
+class Editor(Protocol):
+    async def load_documents(self, view: WorkspaceView, paths: Sequence[str]) -> None:
+        """Add the editor's text of these files to the view before a tool uses them.
+
+        Only an editor that does not announce its open documents does something here. Paths that tools may not read are
+        skipped.
+        """
+
+    async def fetch_diagnostics(self, uri: str | None) -> EditorDiagnostics | None:
+        """Return the diagnostics of the documents' current versions, after waiting for a limited time.
+
+        If `uri` is None, the diagnostics of all documents are returned.
+        """
+
+    async def find_definition(self, point: Point) -> tuple[Target, ...] | None: ...
+
+    async def find_references(self, point: Point) -> tuple[Target, ...] | None: ...
+
+    async def fetch_hover(self, point: Point) -> str | None:
+        """Return up to 3,000 characters of the editor's hover text for a symbol, or None if there is no text."""
+
+    async def fetch_outline(self, document: Point) -> NamedTargets | None:
+        """Return the symbols in a document. The line and column of `document` are ignored."""
+
+    async def find_symbols(self, query: str) -> NamedTargets | None:
+        """Return the workspace symbols that match a query. Each language server decides which symbols match."""
+
+
+async def _answer_none(_editor: object, _argument: object) -> None:
+    return None
+
+
+class NoEditor:
+    """A placeholder for sessions without an editor. The answer to every query is None."""
+
+    async def load_documents(self, view: WorkspaceView, paths: Sequence[str]) -> None:
+        """Do nothing, because the view already contains every open document."""
+
+    fetch_diagnostics = find_definition = find_references = fetch_hover = fetch_outline = find_symbols = _answer_none
+
 
 _MAX_THREADS = 2
 # The thread pool for tools. Its threads start on first use.
@@ -56,6 +184,45 @@ _LOG = logging.getLogger(__name__)
 _NAME_SEPARATOR = re.compile(r"[^\w-]+")
 _MAX_TITLE = 120
 _MAX_TITLE_SOURCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult(ProcessResult):
+    """The result of a command on a copy of the workspace.
+
+    `changed_paths` contains the readable paths that the command changed on the copy. `is_clean` is true if the copy
+    contained no files that earlier commands had created.
+    """
+
+    changed_paths: tuple[str, ...] = ()
+    is_clean: bool = True
+
+
+class NotPermitted(ToolFailed):
+    """Raised if the user or the user's rules forbid a command."""
+
+
+class Commands(Protocol):
+    """The commands of a turn. Each command requires the user's permission."""
+
+    async def is_permitted(self, argv: Sequence[str], folder: str | None) -> bool:
+        """Return True if the command can run without asking the user."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        overlay: EditOverlay,
+        *,
+        folder: str | None,
+        seconds: float | None,
+        fresh: bool = False,
+    ) -> CommandResult:
+        """Run a command and all processes that it starts on a copy of the workspace, and wait until they exit.
+
+        `folder` is the working folder, or None for the first workspace folder. If `seconds` is None, the default time
+        limit applies. If `fresh` is true, the copy contains no files from earlier commands. Raises NotPermitted, or
+        ToolFailed or PathRefused with a message for the model if the command cannot run.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.core.messages import Sight
 from thinklsp.workspace.documents import format_notebook
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
-from thinklsp.workspace.relpath import RelPath, quote_path
+from thinklsp.workspace.uri import RelPath, quote_path
 from thinklsp.workspace.view import FileText, Place, WorkspaceView
 
 _HALF = re.compile("[\ud800-\udfff]")

@@ -18,8 +18,7 @@ from typing import Literal
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.protected import ProtectedPaths, fold_parts, is_config_name, is_git_config, strip_logins
-from thinklsp.workspace.relpath import RelPath, check_regular, quote_path, refuse
-from thinklsp.workspace.uri import normalize_uri, path_to_uri, uri_to_path
+from thinklsp.workspace.uri import RelPath, check_regular, normalize_uri, path_to_uri, quote_path, refuse, uri_to_path
 
 MAX_READ_BYTES = 5 * 1024 * 1024
 MAX_EDIT_BYTES = 1024 * 1024

@@ -19,7 +19,7 @@ from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay, has_bom
 from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.protected import is_config_name, strip_logins
-from thinklsp.workspace.relpath import RelPath
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import Place
 
 MAX_COPY_BYTES = 200 * 1024 * 1024

@@ -12,13 +12,32 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.documents import DocumentSnapshot, OpenDocuments, format_notebook, list_name_parts
+from thinklsp.workspace.documents import (
+    DocumentSnapshot,
+    FileText,
+    FolderView,
+    OpenDocuments,
+    Place,
+    RootResolver,
+    Source,
+    WorkspaceFolder,
+    build_key,
+    format_notebook,
+    list_name_parts,
+    name_folders,
+)
 from thinklsp.workspace.paths import FileKind, Listing, Root
-from thinklsp.workspace.places import FileText, FolderView, Place, Source, WorkspaceFolder, name_folders
 from thinklsp.workspace.protected import ProtectedPaths, fold_parts, is_git_config, strip_logins
-from thinklsp.workspace.relpath import RelPath, is_encodable, quote_path
-from thinklsp.workspace.roots import RootResolver, build_key
-from thinklsp.workspace.uri import escape_parts, extract_path_parts, normalize_uri, path_to_uri, uri_to_path
+from thinklsp.workspace.uri import (
+    RelPath,
+    escape_parts,
+    extract_path_parts,
+    is_encodable,
+    normalize_uri,
+    path_to_uri,
+    quote_path,
+    uri_to_path,
+)
 
 __all__ = ["DocumentSnapshot", "FileText", "FolderView", "Place", "Source", "WorkspaceFolder", "WorkspaceView"]
 

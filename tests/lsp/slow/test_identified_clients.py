@@ -19,9 +19,8 @@ from tests.support.client.wires import HandshakeRefused, WebSocketWire
 from tests.support.identity_provider import IdentityProvider, providing
 from tests.support.watching import HANG_SECONDS, seen
 from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity
-from thinklsp.identity.failure_limit import MAX_FAILURES
 from thinklsp.identity.jwt_verifier import OidcVerifier
-from thinklsp.identity.tokens import LEEWAY_SECONDS, ClientAccess
+from thinklsp.identity.tokens import LEEWAY_SECONDS, MAX_FAILURES, ClientAccess
 from thinklsp.lsp.editor.connection_state import build_client_environment, list_private_folders
 from thinklsp.lsp.transport import websocket
 from thinklsp.lsp.transport.connection import create_server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 
 from tests.mcp_client.test_consent import approvals, offer
-from thinklsp.mcp_client.approvals import Approvals
+from thinklsp.mcp_client.consent import Approvals
 
 __all__ = ["approvals"]
 

@@ -6,7 +6,7 @@ import multiprocessing
 from dataclasses import replace
 
 from tests.mcp_client.test_pins import READ, SERVER, pins
-from thinklsp.mcp_client.pins import Pins
+from thinklsp.mcp_client.consent import Pins
 
 __all__ = ["pins"]
 

@@ -15,10 +15,9 @@ from tests.support.postgres_server import PostgresServer, run_postgres
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn
 from thinklsp.core.errors import SessionError
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.postgres.maintenance import check_store, prune
-from thinklsp.sessions.postgres.migrations import load_migrations
-from thinklsp.sessions.postgres.schema import migrate
-from thinklsp.sessions.postgres_store import PostgresStore
+from thinklsp.sessions.postgres.connection_pool import load_migrations
+from thinklsp.sessions.postgres.maintenance import check_store, migrate, prune
+from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.spending import read_utc_date
 
 
@@ -35,7 +34,7 @@ async def test_step_is_stored_once_if_the_commit_answer_is_lost(
                 relay.cuts = [cut] * (number + 1)
                 session = await store.update(session.id, partial(one_turn, number), SPENT)
                 relay.cuts = [cut]
-                await store.record_usage(session.id, SPENT)
+                await store.update(session.id, lambda now: now, SPENT)
                 relay.cuts = [cut]
                 intent = await store.record_intent(session.id, "w", "t", [EDIT])
                 relay.cuts = [cut]

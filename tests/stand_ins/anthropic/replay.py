@@ -21,9 +21,6 @@ from tests.stand_ins.anthropic.models import AnthropicTraits
 from tests.stand_ins.anthropic.requests import AnthropicThinkingMode
 from tests.stand_ins.rejections import reject
 from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
-from thinklsp.offline.script import BoundedDict
-
-_MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +83,8 @@ class IssuedAnswers:
     """Recent answers that the next request must contain, which are paused answers and answers with tool calls."""
 
     def __init__(self) -> None:
-        self.answers: BoundedDict[str, IssuedAnswer] = BoundedDict(_MAX_REMEMBERED)
-        self._by_key: BoundedDict[str, str] = BoundedDict(4 * _MAX_REMEMBERED)
+        self.answers: dict[str, IssuedAnswer] = {}
+        self._by_key: dict[str, str] = {}
 
     def clear(self) -> None:
         self.answers.clear()

@@ -17,7 +17,6 @@ from tests.stand_ins.chat.flavours import ChatOptions, Flavour
 from tests.stand_ins.rejections import RequestRejected, reject
 from tests.stand_ins.service_state import StateSigner, estimate_tokens, hash_text
 from thinklsp.offline.scenario import RedactedPart, ThinkingPart
-from thinklsp.offline.script import BoundedDict
 
 ReasoningDetail = Mapping[str, Any]
 _DETAIL_TYPES = frozenset({"reasoning.text", "reasoning.summary", "reasoning.encrypted", "reasoning.server_tool_call"})
@@ -29,7 +28,6 @@ _DETAIL_FORMATS = {
     "x-ai": "xai-responses-v1",
 }
 _PROVIDER_NAMES = {"anthropic": "Anthropic", "google": "Google AI Studio", "openai": "OpenAI"}
-_MAX_REMEMBERED = 4096
 _REASONING_REQUIRED = "The reasoning_content in the thinking mode must be passed back to the API"
 
 
@@ -187,8 +185,8 @@ class ReasoningMemory:
     """The reasoning that the simulator has sent. Hashes of the reasoning are stored by tool call ID and by model."""
 
     def __init__(self) -> None:
-        self._calls: BoundedDict[str, _IssuedReasoning] = BoundedDict(4 * _MAX_REMEMBERED)
-        self._texts: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_REMEMBERED)
+        self._calls: dict[str, _IssuedReasoning] = {}
+        self._texts: dict[tuple[str, str], None] = {}
 
     def clear(self) -> None:
         """Forget all tool calls. Reasoning from earlier answers stays valid, as signatures do."""

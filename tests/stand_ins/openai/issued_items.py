@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
-from thinklsp.offline.script import BoundedDict
 
 _ENCRYPTED_PREFIX = "gAAAAAB"
 _NO_REASONING = "ffff"
 _MAC_DIGITS = 24
 _ISSUED_ID = re.compile(rf"([a-z]+)_([0-9a-f]{{16}})([0-9a-f]{{4}})([0-9a-f]{{4}})([0-9a-f]{{{_MAC_DIGITS}}})")
-_MAX_RESPONSES = 256
-_MAX_ITEMS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +116,9 @@ class ResponseStore:
     """
 
     def __init__(self) -> None:
-        self.responses: BoundedDict[str, tuple[Mapping[str, Any], ...]] = BoundedDict(_MAX_RESPONSES)
-        self.items: BoundedDict[str, Mapping[str, Any]] = BoundedDict(_MAX_ITEMS)
-        self._raw_items: BoundedDict[str, None] = BoundedDict(_MAX_ITEMS)
+        self.responses: dict[str, tuple[Mapping[str, Any], ...]] = {}
+        self.items: dict[str, Mapping[str, Any]] = {}
+        self._raw_items: dict[str, None] = {}
 
     def clear(self) -> None:
         """Forget all responses and items. Raw items from the scenario stay valid, as encrypted content does."""

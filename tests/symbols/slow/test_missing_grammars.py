@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from thinklsp.symbols.languages import load_languages
+from thinklsp.symbols.outline import load_languages
 
 HIDDEN = sorted({language.grammar.partition(":")[0] for language in load_languages().values()})
 WITHOUT_ONE = """
-from thinklsp.symbols.grammars import find_unavailable_grammars
-from thinklsp.symbols.languages import load_languages
+from thinklsp.symbols.outline import find_unavailable_grammars
+from thinklsp.symbols.outline import load_languages
 from thinklsp.symbols.outline import build_outline_rows, find_definition_rows, find_mention_lines
 for name in load_languages():
     if build_outline_rows("a", name) is None:

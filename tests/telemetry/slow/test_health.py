@@ -18,8 +18,7 @@ from tests.support.outside import Outside
 from tests.support.signing_script import Hold, Text, Thinking, answer
 from tests.telemetry.monitored import METRICS, fetch, find_port, until_answer
 from thinklsp.core.errors import StoreUnreachable
-from thinklsp.telemetry.http_endpoint import HttpEndpoint, Response, parse_request_line
-from thinklsp.telemetry.store_probe import StoreProbe
+from thinklsp.telemetry.health import HttpEndpoint, Response, StoreProbe, parse_request_line
 
 Begin = Callable[..., Awaitable[Outside]]
 

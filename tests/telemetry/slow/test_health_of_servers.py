@@ -9,7 +9,7 @@ from tests.faults.test_exits import NO_DISK
 from tests.support.listening import Listening
 from tests.support.postgres_server import run_postgres
 from tests.telemetry.monitored import METRICS, fetch, find_port, run_first, until_answer, until_reply
-from thinklsp.telemetry.store_probe import StoreProbe
+from thinklsp.telemetry.health import StoreProbe
 
 
 async def test_a_store_that_does_not_answer_keeps_new_clients_away(tmp_path: Path, environment: dict[str, str]) -> None:

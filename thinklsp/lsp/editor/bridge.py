@@ -23,7 +23,7 @@ from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, map_
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.protocol.converter import read_diagnostic
 from thinklsp.lsp.protocol.positions import count_units
-from thinklsp.tools.editor import (
+from thinklsp.tools.tool import (
     DiagnosedDocument,
     EditorDiagnostics,
     EditorFailure,

@@ -9,9 +9,9 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.engine.merge_plan import FileState
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.sandbox.bubblewrap import is_same_or_parent
+from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.paths import Root, compute_workspace_key, resolve_real_path
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.roots import open_extra_roots
 from thinklsp.workspace.uri import normalize_uri, uri_to_path
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
 

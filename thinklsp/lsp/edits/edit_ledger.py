@@ -290,7 +290,7 @@ class EditLedger:
         return [
             AttributedText(
                 edit.id,
-                Attribution(turns[edit.turn_id], edit.answer.text, edit.answer.model, edit.created.astimezone()),
+                Attribution(turns[edit.turn_id], edit.answer, edit.model, edit.created.astimezone()),
                 edit.before or "",
                 edit.after,
             )

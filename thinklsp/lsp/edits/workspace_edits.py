@@ -23,8 +23,7 @@ from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.protocol.positions import Encoding, PositionMap
-from thinklsp.workspace.relpath import RelPath
-from thinklsp.workspace.uri import path_to_uri
+from thinklsp.workspace.uri import RelPath, path_to_uri
 
 # The maximum number of annotations. Further hunks share two annotations, one with and one without confirmation.
 _MAX_ANNOTATIONS = 60

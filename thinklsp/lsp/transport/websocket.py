@@ -26,8 +26,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from thinklsp.core.errors import TokenRefused
-from thinklsp.identity.failure_limit import PERIOD_SECONDS, FailureLimit
-from thinklsp.identity.tokens import ClientAccess, TokenVerifier
+from thinklsp.identity.tokens import PERIOD_SECONDS, ClientAccess, FailureLimit, TokenVerifier
 from thinklsp.jsonrpc.framing import MAX_BODY_BYTES, BadFrame
 from thinklsp.jsonrpc.writer import CHUNK_BYTES, FLUSH_SECONDS, ClientDisconnected
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, ListenConfig, matches_token

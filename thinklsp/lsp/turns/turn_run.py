@@ -40,7 +40,7 @@ from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.edits.edit_applier import EditApplier, FindScope, find_no_scope
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.titles import derive_title
-from thinklsp.tools.editor import Editor
+from thinklsp.tools.tool import Editor
 
 _UNANSWERED_NOTICE = "Your prompt was saved without an answer."
 

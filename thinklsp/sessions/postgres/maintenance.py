@@ -1,21 +1,104 @@
-"""Maintenance of the PostgreSQL store by the owner of its tables: checks, and the deletion of old rows."""
+"""Maintenance of the PostgreSQL store by the owner of its tables: migrations, checks, deletion and encryption.
+
+The schema has one SQL script per version. Never change a released script.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
+from typing import Literal
 
 import psycopg
+from psycopg import sql
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import edit_rows, fallback_rows
-from thinklsp.sessions.postgres.adapted_connection import PostgresConnection
-from thinklsp.sessions.postgres.address import describe_address
-from thinklsp.sessions.postgres.migrations import load_migrations
-from thinklsp.sessions.postgres.pools import StoreConnection
-from thinklsp.sessions.postgres.schema import check_schema, open_connection, read_version
+from thinklsp.sessions import ledger
+from thinklsp.sessions.encryption import UNENCRYPTED, SessionCipher
+from thinklsp.sessions.postgres.connection_pool import (
+    PostgresConnection,
+    StoreConnection,
+    check_schema,
+    describe_address,
+    load_migrations,
+    open_connection,
+    read_version,
+)
+from thinklsp.sessions.postgres.team_cipher import KEY_BYTES, KeyedCipher, Owner, TenantKeys, WrappedKey
+from thinklsp.sessions.tables import list_columns, recode
+
+# A number of our own for `pg_advisory_xact_lock`, so that only one process migrates at a time.
+_MIGRATION_LOCK = 0x7468696E6B6C7370
+
+
+def migrate(url: str, role: str | None, migrations: Mapping[int, str] | None = None) -> tuple[int, int]:
+    """Bring the tables to the version of this thinklsp, and give `role` the rights to use them.
+
+    Returns the versions before and after. Raises SessionError.
+    """
+    scripts = load_migrations() if migrations is None else migrations
+    place = describe_address(url)
+    with open_connection(url) as connection:
+        try:
+            before = _apply(connection, scripts, place)
+            if role is not None:
+                _grant(connection, role)
+        except psycopg.errors.LockNotAvailable:
+            raise SessionError(
+                f"The tables of the session store at {place} are in use. Run `thinklsp store migrate` again."
+            ) from None
+        except psycopg.errors.UndefinedObject:
+            raise SessionError(
+                f"The database has no role {role}. Create it first, for example with `createuser`."
+            ) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            reason = error.diag.message_primary or "permission denied"
+            raise SessionError(
+                f"The tables of the session store at {place} cannot be created ({reason}). Use a role that owns the "
+                "database."
+            ) from None
+    return before, max(scripts)
+
+
+def _apply(connection: StoreConnection, scripts: Mapping[int, str], place: str) -> int:
+    first: int | None = None
+    while True:
+        with connection.transaction():
+            _lock(connection)
+            version = read_version(connection)
+            first = version if first is None else first
+            if version > max(scripts):
+                raise SessionError(
+                    f"The session store at {place} belongs to a newer version of thinklsp. Update thinklsp."
+                )
+            if version == max(scripts):
+                return first
+            connection.execute(scripts[version + 1].encode())
+            connection.execute("INSERT INTO schema_version (version) VALUES (%s)", (version + 1,))
+
+
+def _lock(connection: StoreConnection) -> None:
+    connection.execute("SELECT set_config('lock_timeout', '5s', true)")
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+
+
+def _grant(connection: StoreConnection, role: str) -> None:
+    name = sql.Identifier(role)
+    tables = "session, message, origin, opaque, archive, usage, ledger, remedy, image, lease, session_key"
+    grants = (
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {{}}",
+        "GRANT SELECT ON schema_version, spending TO {}",
+        "GRANT EXECUTE ON FUNCTION reserve_budget TO {}",
+    )
+    with connection.transaction():
+        _lock(connection)
+        for grant in grants:
+            connection.execute(sql.SQL(grant).format(name))
+
 
 _BATCH = 100
 _PRUNE_BATCH = (
@@ -89,8 +172,7 @@ def prune(url: str, age: timedelta) -> int:
             while batch := _delete_batch(connection, rows, limit):
                 count += batch
             with connection.transaction():
-                edit_rows.delete_old_edits(rows)
-                fallback_rows.delete_old_fallbacks(rows)
+                ledger.delete_old_edits(rows)
                 rows.execute("DELETE FROM spending WHERE period < to_char(now() - interval '13 months', 'YYYY-MM-DD')")
                 rows.execute("DELETE FROM lease WHERE until < clock_timestamp() - interval '1 day'")
                 rows.execute(
@@ -133,3 +215,148 @@ def check_owner(connection: StoreConnection, place: str) -> None:
             f"The role {connection.info.user} sees only the sessions of one user. Use the role that owns the tables of "
             f"{place}."
         )
+
+
+# The encrypted tables with the column of the session, and with the columns that identify a row in the session.
+_TABLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "session": ("id", ()),
+    "message": ("session", ("generation", "sequence")),
+    "opaque": ("session", ("generation", "sequence", "position")),
+    "archive": ("session", ("id",)),
+    "image": ("session", ("digest",)),
+    "ledger": ("session", ("edit", "position")),
+}
+Outcome = Literal["encrypted", "rewrapped", "in use", "lost", "other"]
+_OWN = "tenant = ? AND account = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionReport:
+    """The numbers of sessions that were encrypted and of keys that were encrypted again, and what is left to do.
+
+    `in_use` and `lost` name the sessions that were skipped because they are in use, and those whose key cannot be
+    decrypted with any key of the tenant: tenant, user and id. `errors` contains the errors of whole tenants.
+    """
+
+    encrypted: int
+    rewrapped: int
+    in_use: tuple[Owner, ...] = ()
+    lost: tuple[Owner, ...] = ()
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+def encrypt_store(
+    url: str, create_loader: Callable[[str], Callable[[], str]], *, read_clock: Callable[[], float] = time.monotonic
+) -> EncryptionReport:
+    """Encrypt the sessions of all tenants that are not encrypted yet, and encrypt the keys of the others with the
+    current key of their tenant.
+
+    `create_loader` returns the function that loads the keys of a tenant, as `TenantKeys` describes. Each session is
+    encrypted in one transaction, so the function can be interrupted and called again. Raises SessionError.
+    """
+    owners: dict[Outcome, list[Owner]] = {}
+    errors: dict[str, str] = {}
+    with open_connection(url) as connection:
+        check_owner(connection, describe_address(url))
+        rows = PostgresConnection(connection)
+        tenants = rows.execute("SELECT tenant FROM session UNION SELECT tenant FROM session_key").fetchall()
+        for (tenant,) in tenants:
+            keys = TenantKeys(create_loader(tenant), read_clock)
+            try:
+                keys.refresh()
+                for owner, outcome in chain(
+                    _rewrap_keys(rows, tenant, keys), _encrypt_sessions(connection, rows, tenant, keys)
+                ):
+                    owners.setdefault(outcome, []).append(owner)
+            except SessionError as error:
+                errors[tenant] = str(error)
+    encrypted, rewrapped = (len(owners.get(outcome, ())) for outcome in ("encrypted", "rewrapped"))
+    return EncryptionReport(
+        encrypted, rewrapped, tuple(owners.get("in use", ())), tuple(owners.get("lost", ())), errors
+    )
+
+
+def _rewrap_keys(rows: PostgresConnection, tenant: str, keys: TenantKeys) -> Iterator[tuple[Owner, Outcome]]:
+    query = "SELECT account, session, tenant_key, content FROM session_key WHERE tenant = ? AND tenant_key != ?"
+    for account, session_id, *wrapped in rows.execute(query, (tenant, keys.get_current_id())).fetchall():
+        owner = (tenant, account, session_id)
+        keys.refresh()
+        yield owner, _rewrap_key(rows, owner, WrappedKey(*wrapped), keys)
+
+
+def _encrypt_sessions(
+    connection: StoreConnection, rows: PostgresConnection, tenant: str, keys: TenantKeys
+) -> Iterator[tuple[Owner, Outcome]]:
+    for account, session_id in _list_unencrypted(rows, tenant):
+        owner = (tenant, account, session_id)
+        keys.refresh()
+        with connection.transaction():
+            outcome = _encrypt_session(rows, owner, keys)
+        yield owner, outcome
+
+
+def _rewrap_key(rows: PostgresConnection, owner: Owner, wrapped: WrappedKey, keys: TenantKeys) -> Outcome:
+    """Encrypt the key of a session with the tenant's current key."""
+    try:
+        key = keys.unwrap(wrapped, owner)
+    except SessionError:
+        return "lost"
+    renewed = keys.wrap(key, owner)
+    rows.execute(
+        f"UPDATE session_key SET tenant_key = ?, content = ? WHERE {_OWN} AND session = ? AND content = ?",  # noqa: S608 - a constant
+        (*renewed, *owner, wrapped.content),
+    )
+    return "rewrapped"
+
+
+def _list_unencrypted(rows: PostgresConnection, tenant: str) -> list[tuple[str, str]]:
+    query = (
+        "SELECT account, id FROM session WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM session_key AS key "
+        "WHERE (key.tenant, key.account, key.session) = (session.tenant, session.account, session.id))"
+    )
+    return [(account, session_id) for account, session_id in rows.execute(query, (tenant,))]
+
+
+def _encrypt_session(rows: PostgresConnection, owner: Owner, keys: TenantKeys) -> Outcome:
+    """Encrypt a session, unless another process uses it. The outcome is `other` if the session was deleted or encrypted
+    in the meantime."""
+    # The locked lease keeps all others from the session until the end of the transaction.
+    rows.execute(
+        "INSERT INTO lease (tenant, account, session, fence, holder, holder_name, until) "
+        "VALUES (?, ?, ?, 0, NULL, '', clock_timestamp()) ON CONFLICT DO NOTHING",
+        owner,
+    )
+    query = "SELECT holder IS NOT NULL AND until > clock_timestamp() FROM lease"
+    if rows.execute(f"{query} WHERE {_OWN} AND session = ? FOR UPDATE", owner).fetchone() != (False,):
+        return "in use"
+    key = secrets.token_bytes(KEY_BYTES)
+    added = rows.execute(
+        "INSERT INTO session_key (tenant, account, session, tenant_key, content) SELECT tenant, account, id, ?, ? "  # noqa: S608 - a constant
+        f"FROM session WHERE {_OWN} AND id = ? ON CONFLICT DO NOTHING RETURNING session",
+        (*keys.wrap(key, owner), *owner),
+    )
+    if added.fetchone() is None:
+        return "other"
+    origins = rows.execute(f"SELECT id, provider, model, host, key FROM origin WHERE {_OWN}", owner[:2]).fetchall()  # noqa: S608 - a constant
+    for table in _TABLES:
+        _encrypt_rows(rows, table, owner, origins, KeyedCipher(key, owner))
+    return "encrypted"
+
+
+def _encrypt_rows(
+    rows: PostgresConnection, table: str, owner: Owner, origins: list[tuple[str, ...]], cipher: SessionCipher
+) -> None:
+    columns = list_columns(table)
+    session_column, keys = _TABLES[table]
+    where = f"{_OWN} AND {session_column} = ?"
+    stored = rows.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", owner).fetchall()  # noqa: S608 - constants
+    for row in stored:
+        for changed in recode(table, (row,), origins, UNENCRYPTED, cipher):
+            values = {name: new for name, old, new in zip(columns, row, changed, strict=True) if old != new}
+            if values:
+                assignments = ", ".join(f"{name} = ?" for name in values)
+                place = "".join(f" AND {key} = ?" for key in keys)
+                rows.execute(
+                    f"UPDATE {table} SET {assignments} WHERE {where}{place}",  # noqa: S608 - constants
+                    (*values.values(), *owner, *(row[columns.index(key)] for key in keys)),
+                )

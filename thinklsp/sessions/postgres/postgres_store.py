@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from thinklsp.core.errors import SessionError, format_install_command
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.sessions.encryption import MEMORY_PROTECTION, OpaqueCipher
-from thinklsp.sessions.failover import Failover
-from thinklsp.sessions.kept_texts import KeptTexts
-from thinklsp.sessions.leases import Leases
+from thinklsp.sessions.encryption import KeysOutdated
 from thinklsp.sessions.session_cache import SessionCache
-from thinklsp.sessions.session_cipher import KeysOutdated, StoreCipher
-from thinklsp.sessions.threaded_store import ThreadedStore
+from thinklsp.sessions.sqlite_store import open_memory
+from thinklsp.sessions.store import SessionStore
+from thinklsp.sessions.store_folder import KeptTexts, Leases
 
 if TYPE_CHECKING:
-    from thinklsp.sessions.postgres.lease_rows import PostgresLeases
-    from thinklsp.sessions.postgres.tenant_keys import TenantKeys
+    from thinklsp.sessions.postgres.database import PostgresLeases
+    from thinklsp.sessions.postgres.team_cipher import TenantKeys
 
 _T = TypeVar("_T")
 REQUIREMENTS = ("cryptography>=44.0.1", "psycopg[binary]>=3.2,<4", "psycopg-pool>=3.2,<4")
@@ -30,7 +28,7 @@ LEASE_SECONDS = 30.0
 _MAX_CACHED_SESSIONS = 2
 
 
-class PostgresStore(ThreadedStore):
+class PostgresStore(SessionStore):
     """A store in PostgreSQL with the sessions of one user.
 
     `load_url` returns the address, and `load_keys` the keys of the tenant, as `TenantKeys` describes. Both run in the
@@ -63,35 +61,35 @@ class PostgresStore(ThreadedStore):
         self._lost_ids: list[str] = []
 
     def _open(self) -> None:
+        self._cache = SessionCache(self._problems, _MAX_CACHED_SESSIONS)
         try:
             self._open_database()
         except SessionError as error:
             if not self._falls_back:
                 raise
             self._problems[f"{error} Sessions are kept in memory until thinklsp restarts."] = None
-            self._cache = self._create_cache(StoreCipher(OpaqueCipher(protection=MEMORY_PROTECTION)))
             self.deletion_notice = ""
-            self._database = Failover(None, 0.0, self._cache, self._problems)
+            self._database = open_memory(self._cache, self._problems)
             self._leases = Leases()
 
     def _open_database(self) -> None:
         try:
-            from thinklsp.sessions.postgres import opening, team_cipher  # noqa: PLC0415 - only if PostgreSQL is used
+            from thinklsp.sessions.postgres import database, team_cipher  # noqa: PLC0415 - only if PostgreSQL is used
         except ImportError:
             command = format_install_command(*REQUIREMENTS)
             raise SessionError(f"Sessions in PostgreSQL need another package. Run {command}.") from None
         if self._load_keys is not None:
             self._keys = team_cipher.share_tenant_keys(self._load_keys)
             self._keys.refresh()
-        database, leases = opening.open_postgres(
-            self._load_url(), self._identity, self._stopping, self._lost_ids.append, self._lease_seconds
+        opened = database.PostgresDatabase(
+            self._load_url(),
+            self._identity,
+            team_cipher.TeamCipher(self._identity, self._keys),
+            self._stopping,
+            self._lost_ids.append,
+            self._lease_seconds,
         )
-        self._database = database
-        self._leases = self._renewable_leases = leases
-        self._cache = self._create_cache(team_cipher.TeamCipher(self._identity, self._keys))
-
-    def _create_cache(self, cipher: StoreCipher) -> SessionCache:
-        return SessionCache(cipher, self._problems, _MAX_CACHED_SESSIONS)
+        self._database, self._leases, self._renewable_leases = opened, opened.leases, opened.leases
 
     def _run_work(self, work: Callable[[], _T]) -> _T:
         # The keys are loaded between transactions, because their command may take some seconds.

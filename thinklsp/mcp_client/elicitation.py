@@ -1,0 +1,200 @@
+"""The questions of an MCP server to the user during a call, asked in the same way as questions of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from thinklsp.core.text_safety import escape_invisible
+from thinklsp.core.tool_type import Ask, AskText
+
+Elicit = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
+"""Shows a message and a form to the user. Returns the user's input, or None if the user declines."""
+
+MAX_ROUNDS = 3
+_LOG = logging.getLogger(__name__)
+_MAX_FIELDS, _MAX_OPTIONS, _MAX_OPTION_CHARACTERS = 4, 8, 60
+_MAX_QUESTION_CHARACTERS = 2_000
+_MAX_ANSWER_CHARACTERS = 10_000
+_MAX_TRIES = 3
+_DECLINE = "Decline"
+
+
+class CallInput:
+    """The questions of one call and the call's time limit, which does not count the time that the user needs."""
+
+    def __init__(self, elicit: Elicit, seconds: float) -> None:
+        self._elicit = elicit
+        self._seconds = seconds
+        self._count = 0
+        self._lock = asyncio.Lock()
+        self._limit: asyncio.Timeout | None = None
+        self._questions: set[asyncio.Task[Any]] = set()
+
+    @asynccontextmanager
+    async def limit_time(self) -> AsyncIterator[None]:
+        """Raise TimeoutError if the server takes longer than the limit."""
+        try:
+            async with asyncio.timeout(self._seconds) as self._limit:
+                yield
+        finally:
+            self._limit = None
+
+    async def ask(self, message: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the user's input, or None if the user declines or the server asks more than three times."""
+        self._count += 1
+        if self._count > MAX_ROUNDS:
+            return None
+        async with self._lock:
+            question = asyncio.ensure_future(self._elicit(message, schema))
+            self._questions.add(question)
+            self._set_limit(None)
+            try:
+                return await question
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not question.cancelled() or (task is not None and task.cancelling() > 0):
+                    raise
+                # The call has ended, so its question was cancelled.
+                return None
+            except Exception:  # noqa: BLE001 - the question is declined if it cannot be asked
+                _LOG.info("a question of an MCP server could not be asked", exc_info=True)
+                return None
+            finally:
+                question.cancel()
+                self._questions.discard(question)
+                self._set_limit(asyncio.get_running_loop().time() + self._seconds)
+
+    def cancel(self) -> None:
+        """Cancel the open questions, because the call has ended."""
+        for question in self._questions:
+            question.cancel()
+
+    def _set_limit(self, when: float | None) -> None:
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(when)
+
+
+class FormQuestions:
+    """The questions of one call of a tool, with one question per field of a form.
+
+    `ask_text` is None if the client cannot ask for a text. `notes` are sentences about forms that could not be shown.
+    """
+
+    def __init__(self, server: str, ask: Ask, ask_text: AskText | None) -> None:
+        self._server = server
+        self._ask = ask
+        self._ask_text = ask_text
+        self.notes: list[str] = []
+
+    async def elicit(self, message: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Ask the user for the content of a form. Return None if the user declines, or if the form cannot be shown."""
+        properties, required = schema.get("properties"), schema.get("required")
+        if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MAX_FIELDS:
+            self._note("to fill in a form that cannot be shown")
+            return None
+        options = {name: _list_options(field) for name, field in properties.items()}
+        texts = [name for name, choices in options.items() if choices is None]
+        is_long = max(map(len, options)) > _MAX_OPTION_CHARACTERS
+        if is_long or not all(_is_text_field(properties[name]) for name in texts):
+            self._note("to fill in a form that cannot be shown")
+            return None
+        if texts and self._ask_text is None:
+            self._note("for a text, but this client cannot show an input for one")
+            return None
+        content: dict[str, Any] = {}
+        for name, choices in options.items():
+            question = f"The MCP server `{self._server}` asks: {message}"[:_MAX_QUESTION_CHARACTERS]
+            question = escape_invisible(f"{question}\n{name}:" if len(properties) > 1 else question)
+            is_required = isinstance(required, list) and name in required
+            if choices is None:
+                answer = await self._ask_for_text(name, properties[name], question, is_required=is_required)
+            else:
+                chosen = await self._ask(question, (*choices, _DECLINE))
+                answer = {name: choices[chosen]} if chosen in choices else None
+            if answer is None:
+                return None
+            content |= answer
+        return content
+
+    def _note(self, reason: str) -> None:
+        self.notes.append(
+            f"The MCP server `{self._server}` asked the user {reason}. The question was declined without an answer."
+        )
+
+    async def _ask_for_text(
+        self, name: str, schema: Mapping[str, Any], question: str, *, is_required: bool
+    ) -> dict[str, Any] | None:
+        """Return the content of a field, which is empty if the user leaves it out, or None if the user declines."""
+        problem = ""
+        for _ in range(_MAX_TRIES):
+            text = None if self._ask_text is None else await self._ask_text(f"{question}{problem}")
+            if text is None:
+                return None
+            if not text and not is_required:
+                return {}
+            try:
+                return {name: _parse(text, schema)}
+            except ValueError as error:
+                problem = f"\n{error}"
+        return None
+
+
+def _is_text_field(field: object) -> bool:
+    if not isinstance(field, Mapping) or {"enum", "oneOf"} & field.keys():
+        return False
+    return field.get("type") in ("string", "integer", "number")
+
+
+def _list_options(field: object) -> dict[str, Any] | None:
+    """Return the values of a field by the names of its options, or None if the field has no options."""
+    if not isinstance(field, Mapping):
+        return None
+    if field.get("type") == "boolean":
+        return {"Yes": True, "No": False}
+    values, titles = field.get("enum"), field.get("enumNames")
+    if not isinstance(values, list) or not 0 < len(values) <= _MAX_OPTIONS:
+        return None
+    if not all(isinstance(value, str) and 0 < len(value) <= _MAX_OPTION_CHARACTERS for value in values):
+        return None
+    names = titles if isinstance(titles, list) and len(titles) == len(values) else values
+    shown = [escape_invisible(str(name)[:_MAX_OPTION_CHARACTERS]) for name in names]
+    options = dict(zip(shown, values, strict=True))
+    return options if len(options) == len(values) and _DECLINE not in options else None
+
+
+def _parse(text: str, schema: Mapping[str, Any]) -> str | float:
+    """Return the value for the user's text. Raises ValueError with a sentence for the user."""
+    kind = schema["type"]
+    if kind == "string":
+        low, high = schema.get("minLength"), schema.get("maxLength")
+        if not _is_between(len(text), low, high) or len(text) > _MAX_ANSWER_CHARACTERS:
+            raise ValueError(f"The text must have {_describe_range(low, high)} characters.")
+        return text
+    try:
+        value = int(text) if kind == "integer" else float(text)
+        # An integer that is too large for a float raises OverflowError.
+        is_finite = math.isfinite(value)
+    except (ValueError, OverflowError):
+        is_finite = False
+    if not is_finite:
+        raise ValueError(f"The answer must be a {'whole ' if kind == 'integer' else ''}number.")
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if not _is_between(value, low, high):
+        raise ValueError(f"The number must be {_describe_range(low, high)}.")
+    return value
+
+
+def _is_between(value: float, low: object, high: object) -> bool:
+    is_small = isinstance(low, int | float) and value < low
+    return not is_small and not (isinstance(high, int | float) and value > high)
+
+
+def _describe_range(low: object, high: object) -> str:
+    words = [f"at least {low}"] if isinstance(low, int | float) else []
+    words += [f"at most {high}"] if isinstance(high, int | float) else []
+    return " and ".join(words) or f"at most {_MAX_ANSWER_CHARACTERS:,}"
