@@ -313,7 +313,7 @@ async def test_earlier_text_has_a_hover_and_no_lens(desk: Desk) -> None:
     assert desk.texts.list_edits(A) == frozenset()
 
 
-async def test_text_found_again_after_a_reopening_has_its_lens_until_it_is_saved(desk: Desk) -> None:
+async def test_reopened_text_has_its_lens_until_it_is_saved(desk: Desk) -> None:
     desk.texts.record("e1", FIX, edit())
     desk.open(AFTER)
     assert desk.lenses() is None
