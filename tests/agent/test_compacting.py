@@ -26,11 +26,11 @@ from tests.support.scripted_model import (
     thinking,
     tool,
 )
+from tests.support.scripted_turn import ScriptedTurn
 from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig, UsageLedger
 from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import CallEvent
 from thinklsp.agent.summary import is_summary_message
-from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -42,12 +42,10 @@ from thinklsp.core.errors import (
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
-    Notice,
     RetryScheduled,
     StepCommitted,
     StepStarted,
     TextStreamed,
-    TurnEvent,
     TurnFinished,
 )
 from thinklsp.core.messages import (
@@ -64,9 +62,6 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.sessions.session import Session
-from thinklsp.tools.tool import ToolContext
-from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 A = "untitled:a.py"
 WINDOW = 20_000
@@ -113,69 +108,33 @@ def long_session(turns: int = 6, size: int = 8_000) -> Session:
 
 
 @dataclass
-class Run:
-    """One turn, stored as the engine stores it."""
+class Run(ScriptedTurn):
+    """A turn after a long session."""
 
-    script: Sequence[Answer | Exception] = ()
     summaries: Sequence[Answer | Exception] = (says(SUMMARY),)
-    model: Any = SMALL
-    rules: CompactionRules = field(default_factory=CompactionRules)
-    session: Session = field(default_factory=long_session)
-    meter: ContextMeter = field(default_factory=ContextMeter)
-    prompt: str = "And now this."
-    document: str = "one\ntwo\n"
-    max_steps: int = 12
-    hold: bool = False
-    budget: int | None = None
-    choices: list[Any] = field(default_factory=list)
+    session: Session = field(default_factory=long_session, kw_only=True)
+    model: Any = field(default=SMALL, kw_only=True)
+    thinking: Thinking = field(default_factory=lambda: Thinking("adaptive", effort="high"), kw_only=True)
+    prompt: str = field(default="And now this.", kw_only=True)
+    document: str = field(default="one\ntwo\n", kw_only=True)
+    hold: bool = field(default=False, kw_only=True)
+    budget: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        self.documents = {A: self.document}
         self.caller = Model(self.script, self.summaries)
         self.caller.hold = self.hold
-        self.session = self.session.add_user_message(self.prompt)
-        self.overlay = EditOverlay(WorkspaceView((), [DocumentSnapshot(A, 1, self.document)]))
-        self.events: list[TurnEvent] = []
-        self.usage = UsageLedger()
-        self.questions: list[str] = []
+        self.limits = BudgetLimits(12, tokens=self.budget)
+        super().__post_init__()
 
     async def play(self) -> TurnFinished:
-        limits = BudgetLimits(self.max_steps, tokens=self.budget)
-        config = TurnConfig(
-            self.model, "system", Thinking("adaptive", effort="high"), 1000, limits, "agent", self.rules
-        )
-
-        async def ask(said: str, *_: Any) -> Any:
-            self.questions.append(said)
-            return self.choices.pop(0) if self.choices else "stop"
-
-        loop = TurnLoop(
-            self.session.conversation,
-            config,
-            caller=metered(self.caller, config, ask, usage=self.usage, meter=self.meter),
-            context=ToolContext(self.overlay, ask),
-            emit=self._take,
-        )
-        finished = await loop.run()
-        self.events.append(finished)
-        check_sendable(self.session.add_user_message("More.").conversation)
+        finished = await super().play()
+        self.check_next()
         return finished
-
-    async def _take(self, event: TurnEvent) -> None:
-        if isinstance(event, StepCommitted):
-            self.session = self.session.add_step(event.assistant, event.results, event.usage)
-        elif isinstance(event, ContextCompacted):
-            assert event.before == self.session.conversation, "what goes to the archive is what was stored"
-            check_sendable(event.after)
-            self.session = self.session.replace_conversation(event.after).add_usage(event.usage)
-        self.events.append(event)
 
     @property
     def compactions(self) -> list[ContextCompacted]:
         return [event for event in self.events if isinstance(event, ContextCompacted)]
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Notice)]
 
     def order(self) -> list[str]:
         kinds = (StepStarted, CompactionStarted, ContextCompacted, TurnFinished, StepCommitted)
@@ -230,7 +189,7 @@ async def test_a_summary_is_asked_for_like_any_other_call() -> None:
     assert (finished.stop_reason, finished.usage) == ("budget", Usage())
     assert run.order() == ["CompactionStarted", "TurnFinished"]
     assert (run.caller.requests, run.caller.summariser.requests) == ([], [])
-    assert "the input of its next model call is about" in run.questions[0]
+    assert "the input of its next model call is about" in run.budget_questions[0]
     assert run.session == before
     assert run.meter.failures == 0
     # Let go on, the summary counts: the call behind it is asked for with what was used.
@@ -238,9 +197,9 @@ async def test_a_summary_is_asked_for_like_any_other_call() -> None:
         budget=1_000, choices=["continue", "stop"], summaries=[says(SUMMARY, usage=Usage(6_000, 200))], stop="budget"
     )
     assert again.order() == ["CompactionStarted", "ContextCompacted", "StepStarted", "TurnFinished"]
-    assert again.questions[1].startswith("This turn has used 6,200 tokens")
+    assert again.budget_questions[1].startswith("This turn has used 6,200 tokens")
     raised = await play(budget=1_000, choices=["raise"])
-    assert len(raised.questions) == 1
+    assert len(raised.budget_questions) == 1
 
 
 async def test_f15_summary_request_has_no_thinking_and_no_tools() -> None:
@@ -561,41 +520,6 @@ async def test_nothing_is_replaced_where_nothing_is_gained() -> None:
     assert (len(caller.summariser.requests), usage.total.cost_usd) == (1, 0.5)
     # The same conversation is compacted if its summary is short.
     assert len(await by_command(session.conversation)) == 2
-
-
-# A second reading.
-
-
-async def test_repeated_read_of_unchanged_file_is_a_reference() -> None:
-    read = {"path": A}
-    script = [
-        says(tool("a", "read_file", read), tool("b", "read_file", read)),
-        says(tool("c", "read_file", read), tool("d", "read_file", {"path": A, "end_line": 1})),
-        says(tool("e", "edit_file", {"path": A, "old_text": "one\n", "new_text": "1\n"})),
-        says(tool("f", "read_file", read)),
-        says("Done."),
-    ]
-    run = await play(script, session=Session("s", "w"), document="one\n" + "a line of text\n" * 200, model=SCRIPTED)
-    told = {
-        block.tool_use_id: block.text
-        for message in run.session.conversation
-        for block in message.blocks
-        if block.kind == "tool_result"
-    }
-    is_whole = {name: "a line of text" in text for name, text in told.items() if name != "e"}
-    assert is_whole == {"a": True, "b": False, "c": False, "d": False, "f": True}
-    assert "lines 1-201 of 201\nUnchanged since" in told["b"]
-    assert told["d"].endswith("\tone")
-    # What the service no longer reads is told whole, too.
-    noted = says(OpaqueBlock(COMPACTION_TYPE, SEALED), tool("g", "read_file", read))
-    again = Run([says(tool("a", "read_file", read)), noted, says("Done.")], session=Session("s", "w"), model=SCRIPTED)
-    again.overlay = run.overlay
-    await again.play()
-    results = [block for message in again.session.conversation for block in message.blocks]
-    assert ["a line of text" in block.text for block in results if isinstance(block, ToolResultBlock)] == [True, True]
-    # In the next turn it is told whole again: what it would point to may be shortened away by then.
-    next_turn = await play([says(tool("n", "read_file", read)), says("x")], session=run.session, document=run.document)
-    assert "a line of text" in next_turn.session.conversation[-2].blocks[0].text  # type: ignore[union-attr]  # A result.
 
 
 # When the compaction comes -> whether the model may replace the file that it read before.

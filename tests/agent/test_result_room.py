@@ -14,13 +14,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.support.scripted_model import SCRIPTED, Answer, check_sendable, metered, says, tool
-from thinklsp.agent.budget import BudgetLimits, CompactionRules, ContextMeter, TurnConfig
+from tests.support.scripted_model import SCRIPTED, Answer, check_sendable, says, tool
+from tests.support.scripted_turn import ScriptedTurn
+from thinklsp.agent.budget import BudgetLimits, CompactionRules
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.agent.summary import Summary, build_summary
-from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.errors import ContextWindowExceeded
-from thinklsp.core.events import ContextCompacted, Notice, StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import (
     Conversation,
     TextBlock,
@@ -32,12 +31,10 @@ from thinklsp.core.messages import (
 from thinklsp.core.text_safety import find_cut_mark
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import ModelRequest, Thinking
+from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.store_folder import KeptTexts, SessionTexts
 from thinklsp.tools.registry import TOOLS
 from thinklsp.tools.tool import AnyTool, Arguments, Tool, ToolContext
-from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 WORD = "xyzzy"
 A, B = "untitled:a.py", "untitled:b.py"
@@ -81,18 +78,6 @@ class Reader:
         yield CallFinished(answer.message, Usage(tokens, 50), None)
 
 
-@dataclass
-class Outcome:
-    finished: TurnFinished
-    events: list[TurnEvent]
-    overlay: EditOverlay
-    conversation: Conversation
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Notice)]
-
-
 async def run_turn(
     model: Reader,
     texts: dict[str, str],
@@ -100,41 +85,23 @@ async def run_turn(
     window: int | None,
     bound: bool = False,
     auto: bool = True,
-    history: Conversation = (),
     max_steps: int = 200,
-    tools: tuple[AnyTool, ...] = TOOLS,
     kept: SessionTexts | None = None,
+    tools: tuple[AnyTool, ...] = TOOLS,
     **facts: Any,
-) -> Outcome:
-    events: list[TurnEvent] = []
-    overlay = EditOverlay(WorkspaceView((), [DocumentSnapshot(uri, 1, text) for uri, text in texts.items()]))
-    info = replace(SCRIPTED, context_window=window, prefix_bound=bound, **facts)
-    config = TurnConfig(
-        info,
-        "system",
-        Thinking("adaptive"),
-        1_000,
-        BudgetLimits(max_steps),
-        compaction=CompactionRules(auto=auto),
+) -> ScriptedTurn:
+    turn = ScriptedTurn(
+        documents=texts,
+        prompt="Find the word.",
+        model=replace(SCRIPTED, context_window=window, prefix_bound=bound, **facts),
+        limits=BudgetLimits(max_steps),
+        rules=CompactionRules(auto=auto),
         tools=tools,
+        texts=kept,
+        caller=model,
     )
-
-    async def ask(*_: Any) -> Any:
-        return None
-
-    async def take(event: TurnEvent) -> None:
-        events.append(event)
-
-    conversation = (*history, UserMessage.from_text("Find the word."))
-    caller = metered(model, config, ask, meter=ContextMeter())
-    loop = TurnLoop(conversation, config, caller=caller, context=ToolContext(overlay, ask, texts=kept), emit=take)
-    finished = await loop.run()
-    for event in events:
-        if isinstance(event, ContextCompacted):
-            conversation = event.after
-        elif isinstance(event, StepCommitted):
-            conversation += (event.assistant, *(() if event.results is None else (event.results,)))
-    return Outcome(finished, events, overlay, conversation)
+    await turn.play()
+    return turn
 
 
 def make_files(count: int, width: int, lines: int = 1_500) -> dict[str, str]:
@@ -188,10 +155,6 @@ async def test_a_window_that_only_the_service_knows(bound: bool) -> None:
     assert (len(model.seen) <= 6, model.summaries <= 2, model.refused) == (True, True, 1)
 
 
-def results_of(conversation: Conversation) -> list[str]:
-    return [b.text for message in conversation for b in message.blocks if isinstance(b, ToolResultBlock)]
-
-
 class LogArguments(Arguments):
     lines: int
 
@@ -216,7 +179,7 @@ async def test_a_cut_result_says_how_to_read_the_rest(tmp_path: Path) -> None:
         turn = await run_turn(
             Reader(lambda _, script=script: next(script)), {}, window=8_192, tools=(*TOOLS, Log()), kept=keeper
         )
-        cut, whole = results_of(turn.conversation)
+        cut, whole = [text for text, _ in turn.results]
         assert whole.splitlines()[-1] == "entry 3: é"
         *shown, note = cut.splitlines()
         assert shown[-1] == f"entry {len(shown)}: é"
@@ -235,12 +198,12 @@ async def test_a_reading_that_was_cut_is_no_sight_of_the_whole() -> None:
     texts = {uri: line * 1_500 for uri, line in texts.items()}
     script = iter([says(*(tool(uri, "read_file", {"path": uri}) for uri in texts)), says("Done.")])
     turn = await run_turn(Reader(lambda _: next(script)), texts, window=24_000)
-    sight = collect_sight(turn.conversation)
-    shown = [re.search(r"lines 1-(\d+) of 1500\n", text) for text in results_of(turn.conversation)]
+    sight = collect_sight(turn.session.conversation)
+    shown = [re.search(r"lines 1-(\d+) of 1500\n", text) for text in [text for text, _ in turn.results]]
     counts = [int(found[1]) for found in shown if found]
     assert (counts[0], counts[1] < 1_500) == (1_500, True)
     assert [sight.knows_whole(uri, text) for uri, text in texts.items()] == [True, False]
-    cut = results_of(turn.conversation)[1]
+    cut = [text for text, _ in turn.results][1]
     assert cut.endswith(
         f"{counts[1]:>5}\t{'é' * 20}\n[cut at the length limit; continue with start_line {counts[1] + 1}]"
     )
@@ -267,6 +230,6 @@ async def test_only_what_was_sent_counts_as_read() -> None:
     history: Conversation = tuple(
         message for n in range(20) for message in (UserMessage.from_text(f"ask {n} " * 200), says("Yes.").message)
     )
-    conversation = (*history, *turn.conversation)
+    conversation = (*history, *turn.session.conversation)
     summary = build_summary(conversation, Summary(), None, unseen=conversation[count_held_messages(conversation) :])
     assert [entry.partition(":1-")[0] for entry in summary.files_read] == [A]

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
 import pytest
@@ -14,20 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.scripted_model import (
-    SCRIPTED,
     Answer,
-    ScriptedModel,
-    check_sendable,
-    metered,
     redacted,
     says,
     text,
     thinking,
     tool,
 )
+from tests.support.scripted_turn import ScriptedTurn
 from tests.support.sizes import examples
-from thinklsp.agent.budget import BudgetLimits, TurnConfig
-from thinklsp.agent.turn_loop import TurnLoop
+from thinklsp.agent.budget import BudgetLimits
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
     DataReceived,
@@ -49,12 +44,7 @@ from thinklsp.core.messages import (
     collect_sight,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.base import Thinking
-from thinklsp.sessions.session import Session
 from thinklsp.tools.registry import Mode
-from thinklsp.tools.tool import ToolContext
-from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 A, B = "untitled:a.py", "untitled:b.py"
 TEXTS = {A: "one\ntwo\n", B: "three\n"}
@@ -62,73 +52,8 @@ TEXTS = {A: "one\ntwo\n", B: "three\n"}
 Choice = Literal["continue", "raise", "stop"]
 
 
-@dataclass
-class Played:
-    """A turn and what came of it. `session` is stored step by step, as the engine does it."""
-
-    script: Sequence[Answer | Exception]
-    documents: dict[str, str] = field(default_factory=lambda: dict(TEXTS))
-    mode: Mode = "agent"
-    limits: BudgetLimits = field(default_factory=lambda: BudgetLimits(max_steps=10))
-    choices: list[Choice] = field(default_factory=list)
-    hold_asking: bool = False
-
-    def __post_init__(self) -> None:
-        snapshots = [DocumentSnapshot(uri, 1, words) for uri, words in self.documents.items()]
-        self.overlay = EditOverlay(WorkspaceView((), snapshots))
-        self.model = ScriptedModel(self.script)
-        self.session = Session("s", "w").add_user_message("Do it.")
-        self.events: list[TurnEvent] = []
-        self.questions: list[str] = []
-        self.budget_questions: list[str] = []
-
-    async def run(self) -> None:
-        config = TurnConfig(SCRIPTED, "system", Thinking("adaptive"), 1000, self.limits, self.mode)
-        context = ToolContext(self.overlay, self._ask)
-        loop = TurnLoop(
-            self.session.conversation,
-            config,
-            caller=metered(self.model, config, self._ask_budget),
-            context=context,
-            emit=self._take,
-        )
-        self.events.append(await loop.run())
-
-    async def _take(self, event: TurnEvent) -> None:
-        if isinstance(event, StepCommitted):
-            self.session = self.session.add_step(event.assistant, event.results, event.usage)
-        self.events.append(event)
-
-    async def _ask(self, question: str, options: tuple[str, ...]) -> str | None:
-        self.questions.append(question)
-        await (asyncio.get_running_loop().create_future() if self.hold_asking else asyncio.sleep(0))
-        return options[0]
-
-    async def _ask_budget(self, said: str) -> Choice:
-        self.budget_questions.append(said)
-        await asyncio.sleep(0)
-        return self.choices.pop(0) if self.choices else "stop"
-
-    @property
-    def finished(self) -> TurnFinished:
-        last = self.events[-1]
-        assert isinstance(last, TurnFinished)
-        return last
-
-    @property
-    def results(self) -> list[tuple[str, bool]]:
-        """Text and error mark of every tool result that the model has been given."""
-        return [
-            (block.text, block.is_error)
-            for message in self.session.conversation
-            if isinstance(message, UserMessage)
-            for block in message.blocks
-            if block.kind == "tool_result"
-        ]
-
-    def check_next(self) -> None:
-        """The stored conversation can be continued by the user at any time."""
-        check_sendable(self.session.add_user_message("And now?").conversation)
+def make_turn(script: Sequence[Answer | Exception], **options: Any) -> ScriptedTurn:
+    return ScriptedTurn(script, **{"documents": TEXTS, **options})
 
 
 def told(events: Sequence[TurnEvent]) -> list[str]:
@@ -163,20 +88,22 @@ def _word(event: TurnEvent) -> str:
             assert_never(event)
 
 
-async def check_turn(script: Sequence[Answer | Exception], workspace: dict[str, str], events: list[str]) -> Played:
+async def check_turn(
+    script: Sequence[Answer | Exception], workspace: dict[str, str], events: list[str]
+) -> ScriptedTurn:
     """Plays the script and compares what was told; what was sent and what is stored must always be sendable."""
-    played = Played(script, workspace)
-    await played.run()
+    played = make_turn(script, documents=workspace)
+    await played.play()
     assert told(played.events) == events
     played.check_next()
-    assert played.model.open == 0
+    assert played.caller.open == 0
     return played
 
 
-async def play(script: Sequence[Answer | Exception], **options: Any) -> Played:
+async def play(script: Sequence[Answer | Exception], **options: Any) -> ScriptedTurn:
     """Play a script to its end; what is stored can be continued."""
-    played = Played(script, **options)
-    await played.run()
+    played = make_turn(script, **options)
+    await played.play()
     played.check_next()
     return played
 
@@ -291,7 +218,7 @@ async def test_modes_that_only_read_refuse_writers(mode: Mode) -> None:
     assert not played.overlay.build_edit_set()
     # The tools that are offered stay the same bytes in every mode.
     agent = await play([])
-    assert played.model.requests[0].tools == agent.model.requests[0].tools
+    assert played.caller.requests[0].tools == agent.caller.requests[0].tools
     assert played.finished.stop_reason == "end_turn"
 
 
@@ -365,7 +292,7 @@ async def test_a_pause_is_sent_back_as_it_is() -> None:
         {},
         ["step 1", "text Searching", "commit", "step 2", "text , found.", "commit", "end end_turn"],
     )
-    assert isinstance(played.model.requests[1].conversation[-1], AssistantMessage)
+    assert isinstance(played.caller.requests[1].conversation[-1], AssistantMessage)
 
 
 PIECES = [says(thinking("I lo"), stop="pause_turn"), says(thinking("ok."), "Hello ", stop="pause_turn")]
@@ -406,7 +333,7 @@ async def test_steps_are_limited() -> None:
     calls = [says(tool(f"t{number}", "read_file", {"path": A})) for number in range(20)]
     played = await play(calls, limits=BudgetLimits(max_steps=3))
     assert played.finished.stop_reason == "max_steps"
-    assert len(played.model.requests) == 3
+    assert len(played.caller.requests) == 3
 
 
 def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
@@ -427,14 +354,14 @@ BUDGETS: list[tuple[list[Choice], str, int]] = [
 @pytest.mark.parametrize(("choices", "stop", "calls"), BUDGETS)
 async def test_a_budget_asks_and_does_what_the_user_chose(choices: list[Choice], stop: str, calls: int) -> None:
     played = await play(_spending(tokens=40_000), limits=BudgetLimits(20, tokens=100_000), choices=list(choices))
-    assert (played.finished.stop_reason, len(played.model.requests)) == (stop, calls)
+    assert (played.finished.stop_reason, len(played.caller.requests)) == (stop, calls)
     assert "100,000" in played.budget_questions[0]
 
 
 async def test_the_first_call_is_asked_for_too_with_all_that_it_reads() -> None:
     """System prompt and tools are most of it."""
     played = await play([says("Done.")], limits=BudgetLimits(20, tokens=1_000))
-    assert (played.finished.stop_reason, played.model.requests) == ("budget", [])
+    assert (played.finished.stop_reason, played.caller.requests) == ("budget", [])
     [question] = played.budget_questions
     told = re.fullmatch(r"This turn has used 0 tokens, .* about ([\d,]+) tokens; its budget is 1,000\.", question)
     assert told is not None
@@ -442,18 +369,18 @@ async def test_the_first_call_is_asked_for_too_with_all_that_it_reads() -> None:
 
 
 async def test_model_error_ends_the_turn_and_keeps_its_steps() -> None:
-    played = Played([says(tool("r", "read_file", {"path": A})), Overloaded("The service is busy.")])
+    played = make_turn([says(tool("r", "read_file", {"path": A})), Overloaded("The service is busy.")])
     with pytest.raises(ProviderError, match="busy"):
-        await played.run()
+        await played.play()
     assert played.session.steps == 1
-    assert played.model.open == 0
+    assert played.caller.open == 0
     played.check_next()
 
 
 async def test_thinking_is_constant_within_one_tool_loop() -> None:
     calls = [says(thinking(), tool(f"t{number}", "read_file", {"path": A})) for number in range(4)]
     played = await play(calls)
-    requests = played.model.requests
+    requests = played.caller.requests
     assert len({(r.thinking, r.system, r.max_tokens, r.model) for r in requests}) == 1
     assert all(r.tools == requests[0].tools for r in requests)
     for earlier, later in itertools.pairwise(requests):
@@ -509,9 +436,9 @@ def test_a_stored_conversation_can_always_be_sent(script: list[Answer | Exceptio
     """Whatever the model says: each request is checked by the model itself, the stored conversation here."""
 
     async def run() -> None:
-        played = Played(script, mode=mode, limits=BudgetLimits(max_steps=5))
+        played = make_turn(script, mode=mode, limits=BudgetLimits(max_steps=5))
         try:
-            await played.run()
+            await played.play()
         except Overloaded:
             pass
         else:
@@ -527,14 +454,14 @@ def test_turn_cancelled_anywhere_leaves_valid_conversation(
     script: list[Answer | Exception], moment: int, hold: bool
 ) -> None:
     async def run() -> None:
-        played = Played(script, limits=BudgetLimits(max_steps=5), hold_asking=hold)
-        task = asyncio.create_task(played.run())
+        played = make_turn(script, limits=BudgetLimits(max_steps=5), hold_asking=hold)
+        task = asyncio.create_task(played.play())
         for _ in range(moment):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
         # Nothing of it runs on: neither a stream nor a tool.
-        assert played.model.open == 0
+        assert played.caller.open == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}
         played.check_next()
         committed = [event for event in played.events if isinstance(event, StepCommitted)]
@@ -555,18 +482,18 @@ async def test_every_await_of_a_turn_is_a_place_to_cancel() -> None:
     ]
     ends: set[str] = set()
     for moment in range(200):
-        played = Played(script)
-        task = asyncio.create_task(played.run())
+        played = make_turn(script)
+        task = asyncio.create_task(played.play())
         for _ in range(moment):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        assert played.model.open == 0
+        assert played.caller.open == 0
         played.check_next()
         ends.add(told(played.events)[-1] if played.events else "nothing")
         if not task.cancelled():
             break
-    assert task.result() is None
+    assert task.result().stop_reason == "end_turn"
     assert ends >= {"nothing", "step 1", "text Go.", "step 2", "start q", "step 3", "end end_turn"}
 
 

@@ -5,31 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_model import SCRIPTED, Answer, ScriptedModel, check_sendable, metered, says, tool
+from tests.support.scripted_model import Answer, check_sendable, says, tool
+from tests.support.scripted_turn import ScriptedTurn
 from tests.support.shadowing import PlainRunner
-from thinklsp.agent.budget import BudgetLimits, TurnConfig
+from thinklsp.agent.budget import BudgetLimits
 from thinklsp.agent.prompts import TESTS_FAILED
 from thinklsp.agent.summary import split_turns
-from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.choices import Verify
 from thinklsp.core.events import (
-    Notice,
     ReminderAdded,
-    StepCommitted,
     ToolFinished,
     ToolStarted,
-    TurnEvent,
     TurnFinished,
 )
 from thinklsp.core.messages import TextBlock, describe_text
-from thinklsp.providers.base import Thinking
-from thinklsp.sessions.session import Session
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS, Mode
-from thinklsp.tools.tool import CommandResult, NotPermitted, ToolContext
+from thinklsp.tools.tool import CommandResult, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
@@ -89,7 +85,6 @@ class Played:
     root: Root
     path: Path
     runner: PlainRunner = field(default_factory=PlainRunner)
-    events: list[TurnEvent] = field(default_factory=list)
 
     def write(self, name: str, text: str) -> None:
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -108,52 +103,32 @@ class Played:
         mode: Mode = "agent",
         max_steps: int = 20,
     ) -> None:
-        self.model = ScriptedModel(script)
         self.rules = Rules(self.runner, set(free), set(yes))
         view = WorkspaceView([(WorkspaceFolder(Path(self.root.path).as_uri(), "ws"), self.root)])
-        self.overlay = EditOverlay(view)
         place = view.resolve("app.py")
         text = view.peek(place)
-        shown = describe_text(place.key, None if text is None else text.text, is_whole=True)
-        self.session = Session("s", "w").add_user_message("Repair add.", sight=(shown,))
-        config = TurnConfig(
-            SCRIPTED,
-            "system",
-            Thinking("adaptive"),
-            1000,
-            BudgetLimits(max_steps),
-            mode,
+        self.turn = ScriptedTurn(
+            script,
+            view=view,
+            prompt="Repair add.",
+            sight=(describe_text(place.key, None if text is None else text.text, is_whole=True),),
+            limits=BudgetLimits(max_steps),
+            mode=mode,
             tools=TOOLS_WITH_COMMANDS,
             verify=verify,
+            commands=self.rules,
         )
-        context = ToolContext(self.overlay, _nobody, commands=self.rules)
-        loop = TurnLoop(
-            self.session.conversation,
-            config,
-            caller=metered(self.model, config, _stop),
-            context=context,
-            emit=self._take,
-        )
-        self.events.append(await loop.run())
-        check_sendable(self.session.add_user_message("More?").conversation)
+        await self.turn.play()
+        self.turn.check_next()
         # Within one loop tools and thinking are the same, and history only grows.
-        for earlier, later in zip(self.model.requests, self.model.requests[1:], strict=False):
+        for earlier, later in pairwise(self.turn.caller.requests):
             assert later.conversation[: len(earlier.conversation)] == earlier.conversation
             assert (later.tools, later.thinking, later.system) == (earlier.tools, earlier.thinking, earlier.system)
 
-    async def _take(self, event: TurnEvent) -> None:
-        self.events.append(event)
-        if isinstance(event, StepCommitted):
-            self.session = self.session.add_step(event.assistant, event.results, event.usage)
-        elif isinstance(event, ReminderAdded):
-            self.session = self.session.add_reminder(event.message)
-
     @property
     def finished(self) -> TurnFinished:
-        last = self.events[-1]
-        assert isinstance(last, TurnFinished)
-        assert last.stop_reason == "end_turn"
-        return last
+        assert self.turn.finished.stop_reason == "end_turn"
+        return self.turn.finished
 
     @property
     def verified(self) -> tuple[str, bool, int | None, int | None] | None:
@@ -162,13 +137,13 @@ class Played:
 
     @property
     def said(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Notice)]
+        return self.turn.notices
 
     @property
     def told(self) -> list[str]:
         """What the model was told of tests that fail."""
         texts = []
-        for event in self.events:
+        for event in self.turn.events:
             if isinstance(event, ReminderAdded):
                 [block] = event.message.blocks
                 assert isinstance(block, TextBlock)
@@ -178,15 +153,6 @@ class Played:
     @property
     def commands(self) -> list[tuple[str, ...]]:
         return [argv for argv, _, _ in self.runner.runs]
-
-
-async def _nobody(_question: str, _options: tuple[str, ...]) -> str | None:
-    return None
-
-
-async def _stop(_said: str) -> str:
-    await asyncio.sleep(0)
-    return "stop"
 
 
 @pytest.fixture
@@ -205,10 +171,11 @@ async def test_edits_are_tested_before_they_are_offered(project: Played) -> None
     assert project.commands == [UNITTEST]
     [sentence] = project.said
     assert sentence.startswith("Verified: `python3 -m unittest` – 2 passed in ")
-    shown = [
-        (type(event).__name__, event.title) for event in project.events if isinstance(event, ToolStarted | ToolFinished)
+    shown = [event for event in project.turn.events if isinstance(event, ToolStarted | ToolFinished)]
+    assert [(type(event).__name__, event.title) for event in shown[2:]] == [
+        ("ToolStarted", "run python3 -m unittest"),
+        ("ToolFinished", "run python3 -m unittest"),
     ]
-    assert shown[2:] == [("ToolStarted", "run python3 -m unittest"), ("ToolFinished", "run python3 -m unittest")]
     assert (project.path / "app.py").read_text() == WRONG
 
 
@@ -247,7 +214,7 @@ async def test_a_failing_test_is_told_and_may_be_repaired(project: Played) -> No
     assert "AssertionError: 7 != 2" in told
     # With the edits, without them, and with the better ones.
     assert project.commands == [UNITTEST] * 3
-    assert len(split_turns(project.session.conversation).turns) == 1
+    assert len(split_turns(project.turn.session.conversation).turns) == 1
 
 
 async def test_the_model_is_told_at_most_twice(project: Played) -> None:
@@ -262,7 +229,7 @@ async def test_the_model_is_told_at_most_twice(project: Played) -> None:
     assert "Without your edits all of them pass." in project.told[0]
     assert project.verified == ("python3 -m unittest", False, 1, 1)
     assert project.said[-1].startswith("Not verified: `python3 -m unittest` – 1 failed, 1 passed in ")
-    assert len(project.model.requests) == 6
+    assert len(project.turn.caller.requests) == 6
 
 
 async def test_what_failed_before_is_told_once_and_does_not_loop(project: Played) -> None:
@@ -276,7 +243,6 @@ async def test_what_failed_before_is_told_once_and_does_not_loop(project: Played
     assert project.verified == ("python3 -m unittest", False, 1, 1)
     # A second answer without another edit is not even tested again.
     project.runner.runs.clear()
-    project.events.clear()
     await project.play(writes(RIGHT + "# better\n"), says("Done."), says("It failed before."))
     assert project.commands == [UNITTEST] * 2
     assert project.finished.text == "It failed before."
@@ -348,7 +314,6 @@ async def test_tests_that_could_not_run_are_said(project: Played) -> None:
         ("#!/nowhere\n", "`.venv/bin/python` cannot be started: No such file or directory."),
     ):
         project.write(".venv/bin/python", content)
-        project.events.clear()
         await project.play(writes(RIGHT), says("Done."), free=[own])
         assert (project.verified, project.said) == (None, [f"Not verified: {said}"])
 
@@ -362,5 +327,5 @@ async def test_a_cancel_ends_the_run(project: Played) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
     # The step is committed: what the model said is not lost.
-    assert project.session.steps == 2
-    check_sendable(project.session.cut_short().add_user_message("Go on.").conversation)
+    assert project.turn.session.steps == 2
+    check_sendable(project.turn.session.cut_short().add_user_message("Go on.").conversation)

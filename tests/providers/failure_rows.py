@@ -258,7 +258,7 @@ CHAT = [
     Row(429, chat("You exceeded your current quota", code="insufficient_quota"), BadRequest, "no credit"),
     Row(429, chat("x", type="exceeded_current_quota_error"), BadRequest, "no credit"),
     Row(404, b"404 page not found", BadRequest, "ends in `/v1`"),
-    Row(405, b"<html>No</html>", BadRequest, "check the base URL, which usually ends in `/v1`"),
+    Row(405, b"<html>No</html>", BadRequest, "and the base URL, which usually ends in `/v1`"),
     Row(429, chat("slow", type="rate_limit_error"), RateLimited, "slow", True),
     Row(429, chat("slow"), RateLimited, "rate limit", 7.5, {"retry-after": "7.5"}),
     Row(429, [{"error": {"message": "Quota"}}], RateLimited, "Quota", True),

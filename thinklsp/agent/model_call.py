@@ -195,7 +195,8 @@ class HttpModelCaller:
                 async with aclosing(self._run_attempt(request, attempt)) as pieces:
                     async for piece in pieces:
                         yield piece
-                finished = self._build_result(request, attempt)
+                usage = add_cost(attempt.accumulator.usage, request.model.price)
+                finished = CallFinished(attempt.accumulator.build_message(), usage, attempt.explanation)
             except ProviderError as error:
                 error.args = (self._endpoint.hide_secrets(str(error)),)
                 self._add_key_source(error)
@@ -290,10 +291,6 @@ class HttpModelCaller:
             raise
         finally:
             self._log_unmatched(request, attempt)
-
-    def _build_result(self, request: ModelRequest, attempt: _Attempt) -> CallFinished:
-        usage = add_cost(attempt.accumulator.usage, request.model.price)
-        return CallFinished(attempt.accumulator.build_message(), usage, attempt.explanation)
 
     def _log_unmatched(self, request: ModelRequest, attempt: _Attempt) -> None:
         """Log how many stream events of each kind were ignored, once per answer."""

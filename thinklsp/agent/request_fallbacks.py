@@ -2,7 +2,7 @@
 
 If a provider rejects earlier thinking, thinklsp first asks the provider to ignore it and then removes it. If a model
 rejects an effort level or a form of thinking, a lower effort or another form replaces it. Each fallback is tried once.
-The engine stores fallbacks, and `learn` restores them in another process.
+Another process learns its fallbacks again.
 
 Thinking can be sent back only to the provider, model, address and key that produced it. Other thinking is found before
 a request, and the user is told that it is lost.
@@ -237,10 +237,14 @@ class RequestFallbacks:
                 return _apply_fallback(request, fallback)
         return request
 
+    def refuses_compaction(self, model: str) -> bool:
+        """Return True if the provider has refused to compact the model's conversations."""
+        return (model, "compaction") in self._limited_models
+
     def adjust_thinking(self, model: ModelInfo, thinking: Thinking) -> Thinking:
         """Return the thinking parameters with a form and an effort that the provider accepts."""
         form = self._replacement_forms.get((model.id, thinking.form))
-        return self._lower_effort(model, thinking if form is None else _convert_form(thinking, form))
+        return self._lower_effort(model, thinking if form is None else replace(thinking, form=form, budget_tokens=None))
 
     def report_losses(self, losses: Iterable[ThinkingLoss], model: str) -> Iterator[Notice]:
         """Yield a notice for each loss of thinking that the user has not seen yet."""
@@ -331,7 +335,7 @@ class RequestFallbacks:
             return None
         rejected, now = _FORM_WORDS[sent.thinking.form][0], _FORM_WORDS[replacement][2]
         text = f"{sent.model.id} does not support {rejected}; it now {now}."
-        return replace(sent, thinking=_convert_form(sent.thinking, replacement)), self._record(
+        return replace(sent, thinking=replace(sent.thinking, form=replacement, budget_tokens=None)), self._record(
             Fallback(full_request.model.id, "form", full_request.thinking.form, replacement), text
         )
 
@@ -374,14 +378,6 @@ def _shorten_output(left: int, full_request: ModelRequest, sent: ModelRequest) -
         "gets the tokens that are left."
     )
     return replace(sent, max_tokens=left, thinking=thinking), Notice("warning", text)
-
-
-def _convert_form(thinking: Thinking, form: ThinkingForm) -> Thinking:
-    """Change the form of thinking.
-
-    The effort stays the same, because providers reject effort levels separately.
-    """
-    return replace(thinking, form=form, budget_tokens=None)
 
 
 def format_effort_notice(sent: ModelRequest, rejected: Effort | None) -> str:

@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from thinklsp.agent.budget import Emit, measure_messages
@@ -41,7 +41,6 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserBlock,
     UserMessage,
-    find_compaction_origin,
 )
 from thinklsp.core.text_safety import escape_invisible, mask_keys
 from thinklsp.core.tool_type import TextKeeper, ToolOutput
@@ -91,10 +90,6 @@ MAX_CALLS = 64
 MAX_PARALLEL_CALLS = 8
 MAX_SHOWN_CHARACTERS = 4_000
 _TOO_MANY_CALLS = f"Not run: a message can run at most {MAX_CALLS} calls. Repeat this call in your next message."
-_READ_TOOL = "read_file"
-# A reference to an earlier result saves nothing if the result is shorter than this.
-_MIN_REPEATED_CHARACTERS = 2_000
-_UNCHANGED_NOTE = "Unchanged since your earlier read_file call for these lines in this turn; use that result."
 
 
 async def run_tool_calls(
@@ -186,101 +181,41 @@ def _group_calls(calls: Sequence[ToolUseBlock], tools: tuple[AnyTool, ...]) -> I
         yield from [indexes] if reads else [[index] for index in indexes]
 
 
-def refer_to_earlier_reads(answer: AssistantMessage, results: UserMessage, conversation: Conversation) -> UserMessage:
-    """Replace repeated `read_file` results with references to the earlier result.
-
-    `answer` and its `results` are not part of `conversation` yet. References stay within a turn, because a compaction
-    may remove earlier turns.
-    """
-    reads = {call.id for call in answer.tool_uses if call.name == _READ_TOOL}
-    if not reads or not any(_is_long_result(block) for block in results.blocks):
-        return results
-    turns = split_turns(conversation).turns
-    earlier_texts = _collect_read_texts(_drop_compacted((*turns[-1], answer) if turns else ()))
-    blocks: list[UserBlock] = []
-    for block in results.blocks:
-        if isinstance(block, ToolResultBlock) and block.tool_use_id in reads and _is_long_result(block):
-            if block.text in earlier_texts:
-                heading = block.text.partition("\n")[0]
-                block = replace(block, text=f"{heading}\n{_UNCHANGED_NOTE}")
-            else:
-                earlier_texts.add(block.text)
-        blocks.append(block)
-    return UserMessage(tuple(blocks))
-
-
-def _is_long_result(block: UserBlock) -> bool:
-    return isinstance(block, ToolResultBlock) and len(block.text) >= _MIN_REPEATED_CHARACTERS
-
-
-def _drop_compacted(turn: Conversation) -> Conversation:
-    """Return the messages of a turn since the provider's last compaction."""
-    compactions = [index for index, message in enumerate(turn) if find_compaction_origin(message) is not None]
-    return turn[compactions[-1] :] if compactions else turn
-
-
-def _collect_read_texts(turn: Conversation) -> set[str]:
-    """Return the texts of all successful `read_file` results in a turn."""
-    calls = {
-        call.id
-        for message in turn
-        if isinstance(message, AssistantMessage)
-        for call in message.tool_uses
-        if call.name == _READ_TOOL
-    }
-    return {
-        block.text
-        for message in turn
-        for block in message.blocks
-        if isinstance(block, ToolResultBlock) and block.tool_use_id in calls and not block.is_error
-    }
-
-
 # Without a compaction of its own, thinklsp fills this share of the context window.
 _FULL_SHARE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """The maximum size of the results of a message in bytes. `after_compaction` is the size if the results cause a
-    compaction of the earlier messages."""
-
-    now: int
-    after_compaction: int
 
 
 async def fit_results(attempt: CompactionAttempt, results: UserMessage, keeper: TextKeeper | None) -> UserMessage:
     """Cut the results so that the next model call can hold them.
 
     The conversation of `attempt` ends with the answer that made the calls. `keeper` keeps the whole text of a result
-    that is cut. Repeated reads of a file become references, except if the next compaction removes the earlier results.
+    that is cut. The results get the room of a compaction of the earlier messages if there is little room without it.
     """
-    *earlier, answer = attempt.request.conversation
+    answer = attempt.request.conversation[-1]
     if not isinstance(answer, AssistantMessage):
         return results
-    room = _measure_room(attempt)
-    referred = refer_to_earlier_reads(answer, results, tuple(earlier))
-    if measure_messages([referred]) <= room.now or room.now >= room.after_compaction // 2:
-        return await _limit_results(answer.tool_uses, referred, room.now, keeper)
-    return await _limit_results(answer.tool_uses, results, room.after_compaction, keeper)
+    now, after_compaction = _measure_room(attempt)
+    fits = measure_messages([results]) <= now or now >= after_compaction // 2
+    return await _limit_results(answer.tool_uses, results, now if fits else after_compaction, keeper)
 
 
-def _measure_room(attempt: CompactionAttempt) -> _Room:
+def _measure_room(attempt: CompactionAttempt) -> tuple[int, int]:
+    """Return the maximum size of the results of a message in bytes, without and with a compaction that they cause."""
     request, meter, limits = attempt.request, attempt.meter, attempt.compute_limits()
     if attempt.window is None:
-        return _Room(MAX_RESULTS_BYTES, MAX_RESULTS_BYTES)
+        return MAX_RESULTS_BYTES, MAX_RESULTS_BYTES
     if not attempt.may_start:
         window = request.model.context_window or attempt.window
         limit = min(attempt.window, window - min(request.max_tokens or 0, window // 4))
         now = _limit_room(meter.convert_to_bytes(round(_FULL_SHARE * limit) - limits.present), least=0)
-        return _Room(now, now)
+        return now, now
     kept = request.conversation[-1:]
     if turns := split_turns(request.conversation).turns:
         kept = (build_task(turns[-1]), *kept)
     # A compaction starts at the limit, and both sizes are rounded.
     now = limits.limit - limits.present - 2
     after = max(now, round(TARGET_SHARE * limits.limit) - limits.fixed - meter.count_tokens(kept))
-    return _Room(_limit_room(meter.convert_to_bytes(now), least=0), _limit_room(meter.convert_to_bytes(after)))
+    return _limit_room(meter.convert_to_bytes(now), least=0), _limit_room(meter.convert_to_bytes(after))
 
 
 def _limit_room(size: int, *, least: int = MIN_RESULTS_BYTES) -> int:

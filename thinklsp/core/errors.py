@@ -1,23 +1,4 @@
-"""thinklsp's exceptions. Each message tells the user what happened, what was affected and what to do.
-
-ThinkLspError
-├── SettingsError               a setting or settings file is invalid
-├── ProviderError               the provider, or the connection to it, failed
-│   ├── AuthenticationFailed    401, 403: the key is missing, wrong or not allowed
-│   ├── BadRequest              400 and similar: repeating the request would not help
-│   ├── ContextWindowExceeded   the conversation exceeds the model's context window
-│   ├── RateLimited             429; `retry_after` in seconds if the provider sends it
-│   ├── Overloaded              5xx and 529
-│   ├── TransportFailed         no connection, a timeout, a lost connection
-│   └── StreamProtocolError     the provider's stream violated its own protocol
-├── ToolFailed                  a tool call failed; the model receives the message as an error result
-├── McpFailed                   an MCP server cannot be used, or a call has no known outcome
-├── PathRefused                 a path or URI that tools must not use
-├── TokenRefused                a client's token that does not identify a user
-├── StaleDocument               a range or edit refers to an older version of a document
-├── SessionError                an unknown, foreign or busy session
-└── TurnRefused                 a turn that cannot start, for example without a prompt
-"""
+"""thinklsp's exceptions. Each message tells the user what happened, what was affected and what to do."""
 
 from __future__ import annotations
 
@@ -54,7 +35,7 @@ class ProviderError(ThinkLspError):
 
 
 class AuthenticationFailed(ProviderError):
-    pass
+    """HTTP status 401 or 403: the key is missing, wrong or not allowed."""
 
 
 class BadRequest(ProviderError):
@@ -67,10 +48,12 @@ class BadRequest(ProviderError):
 
 
 class ContextWindowExceeded(ProviderError):
-    pass
+    """The conversation exceeds the model's context window."""
 
 
 class RateLimited(ProviderError):
+    """HTTP status 429. `retry_after` is set if the provider sends it."""
+
     retryable = True
 
 
@@ -98,11 +81,13 @@ class HeaderRefused(TransportFailed):
 
 
 class StreamProtocolError(ProviderError):
+    """The provider's stream violated its own protocol."""
+
     retryable = True
 
 
 class ToolFailed(ThinkLspError):
-    pass
+    """A tool call failed. The model receives the message as an error result."""
 
 
 class McpFailed(ThinkLspError):
@@ -110,7 +95,7 @@ class McpFailed(ThinkLspError):
 
 
 class PathRefused(ThinkLspError):
-    pass
+    """A path or URI that tools must not use."""
 
 
 class TokenRefused(ThinkLspError):
@@ -126,11 +111,11 @@ class TokenRefused(ThinkLspError):
 
 
 class StaleDocument(ThinkLspError):
-    pass
+    """A range or edit refers to an older version of a document."""
 
 
 class SessionError(ThinkLspError):
-    pass
+    """An unknown, foreign or busy session."""
 
 
 class StoreUnreachable(SessionError):
@@ -138,7 +123,7 @@ class StoreUnreachable(SessionError):
 
 
 class TurnRefused(ThinkLspError):
-    pass
+    """A turn that cannot start, for example without a prompt."""
 
 
 class ImageRefused(ThinkLspError):

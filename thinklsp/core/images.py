@@ -23,7 +23,7 @@ _JPEG_SCAN = 0xDA
 # Markers without a length: 0x01 and the restart markers.
 _JPEG_BARE_MARKERS = frozenset((0x01, *range(0xD0, 0xD8)))
 _GIF_STARTS = (b"GIF87a", b"GIF89a")
-_GIF_IMAGE, _GIF_EXTENSION, _GIF_END = 0x2C, 0x21, 0x3B
+_GIF_DELAY, _GIF_END = b"\x21\xf9\x04", b";"
 _WEBP_START_CODE, _WEBP_LOSSLESS_SIGNATURE, _WEBP_ANIMATED = b"\x9d\x01\x2a", 0x2F, 0x02
 
 
@@ -110,37 +110,10 @@ def _read_gif(data: bytes) -> ImageHeader | None:
     if len(data) < 13:
         return ImageHeader("image/gif")
     width, height = _read_little(data, 6, 2), _read_little(data, 8, 2)
-    images, is_complete = _count_gif_images(data, 13 + _measure_gif_colors(data[10]))
-    return ImageHeader("image/gif", width, height, is_complete, images > 1)
-
-
-def _count_gif_images(data: bytes, at: int) -> tuple[int, bool]:
-    """Count the images of a GIF, up to two. The flag is True if at least one image is complete."""
-    images, is_complete = 0, False
-    parts = _MAX_PARTS
-    while parts > 0 and at < len(data):
-        kind = data[at]
-        if kind == _GIF_END or images > 1:
-            return images, is_complete
-        if kind == _GIF_IMAGE and at + 10 < len(data):
-            images += 1
-            at += 10 + _measure_gif_colors(data[at + 9]) + 1
-        elif kind == _GIF_EXTENSION:
-            at += 2
-        else:
-            break
-        # Sub-blocks follow, each with its length. The length 0 ends them.
-        while parts > 0 and at < len(data) and data[at]:
-            at += data[at] + 1
-            parts -= 1
-        is_complete = images > 0 and at < len(data) and parts > 0
-        at, parts = at + 1, parts - 1
-    return images, False
-
-
-def _measure_gif_colors(flags: int) -> int:
-    """Return the size of a color table in bytes, or 0 if there is no table."""
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+    # A block with a delay precedes each picture of an animation, and null bytes may follow the last block.
+    pictures = data.count(_GIF_DELAY)
+    is_complete = data.rstrip(b"\0").endswith(_GIF_END)
+    return ImageHeader("image/gif", width, height, is_complete, is_animated=pictures > 1)
 
 
 def _read_big(data: bytes, at: int, count: int) -> int:

@@ -173,40 +173,32 @@ async def describe_environment(
 
 
 def describe_model(resolved: ResolvedSettings, model: ModelInfo, access: Access | None) -> dict[str, Any]:
+    """Describe the model of the next turn. Prices in its catalogue entry are in US dollars per million tokens."""
     plan = build_thinking_plan(resolved.settings, model)
+    default_effort = f"{model.default_effort} (the model's default)" if model.default_effort else "the model's default"
+    entry = {to_camel(key): value for key, value in asdict(model).items() if key not in ("provider", "id", "known")}
+    find_source = resolved.sources.get
     return {
         "provider": model.provider if access is None else access.provider,
-        "providerSource": _find_source(resolved, "provider", "auto: the first provider with a key or a base URL"),
+        "providerSource": find_source("provider", "auto: the first provider with a key or a base URL"),
         "id": model.id,
-        "idSource": _find_source(resolved, "model", "the provider's default"),
+        "idSource": find_source("model", "the provider's default"),
         "known": model.known,
         "contextWindow": model.context_window,
-        "catalogue": _describe_catalogue_entry(model),
+        "catalogue": entry,
         "baseUrl": None if access is None else _hide_secrets(access.base_url),
         "baseUrlSource": "in-process" if access is None else access.base_url_source,
         "keySource": "none needed" if access is None else access.source,
         "thinking": plan.thinking.form,
-        "thinkingSource": _find_source(resolved, "thinking.mode", "auto: the model's best mode"),
+        "thinkingSource": find_source("thinking.mode", "auto: the model's best mode"),
         "budgetTokens": plan.thinking.budget_tokens,
         "summary": plan.thinking.summary if plan.thinking.summarized else None,
-        "effort": plan.thinking.effort or _format_default_effort(model),
-        "effortSource": _find_source(resolved, "effort", "auto: the model decides"),
+        "effort": plan.thinking.effort or default_effort,
+        "effortSource": find_source("effort", "auto: the model decides"),
         "maxTokens": plan.max_tokens,
         "notices": list(plan.notices),
         "capabilities": None,
     }
-
-
-def _format_default_effort(model: ModelInfo) -> str:
-    return f"{model.default_effort} (the model's default)" if model.default_effort else "the model's default"
-
-
-def _describe_catalogue_entry(model: ModelInfo) -> dict[str, Any]:
-    """Describe the model's catalogue entry, including the user's changes to it.
-
-    Prices are in US dollars per million tokens. An unknown value is null.
-    """
-    return {to_camel(key): value for key, value in asdict(model).items() if key not in ("provider", "id", "known")}
 
 
 def describe_capabilities(capabilities: Capabilities | None, model_id: str) -> dict[str, Any] | None:
@@ -227,10 +219,6 @@ def _hide_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _find_source(resolved: ResolvedSettings, key: str, default: str) -> str:
-    return resolved.sources.get(key, default)
-
-
 PROBE_SECONDS = 3.0
 _ADDED_PATHS = {
     "anthropic": r"/v\d\w*(?:/messages)?$",
@@ -246,19 +234,20 @@ async def check_key(engine: Engine, provider: Provider, problems: list[str], sec
         async with asyncio.timeout(seconds):
             await engine.resolve_access(provider)
     except TimeoutError:
-        problems.append(_explain_key_timeout(engine, provider, seconds))
+        is_keyring = (
+            provider != "auto" and provider != "simulator" and isinstance(find_key_source(provider, engine.user), str)
+        )
+        problems.append(
+            f"The keyring did not respond within {seconds:.0f} seconds. Unlock the keyring and try again."
+            if is_keyring
+            else f"The key command for {provider} did not finish within {seconds:.0f} seconds. Run the command in a "
+            "terminal to see why."
+        )
         return False
     except ThinkLspError as error:
         problems.append(str(error))
         return False
     return True
-
-
-def _explain_key_timeout(engine: Engine, provider: Provider, seconds: float) -> str:
-    if provider != "auto" and provider != "simulator" and isinstance(find_key_source(provider, engine.user), str):
-        return f"The keyring did not respond within {seconds:.0f} seconds. Unlock the keyring and try again."
-    problem = f"The key command for {provider} did not finish within {seconds:.0f} seconds."
-    return f"{problem} Run the command in a terminal to see why."
 
 
 def find_url_surplus(host: Access) -> list[str]:
@@ -302,7 +291,8 @@ async def query_model(
             status, headers, body = answer.status, answer.headers, await answer.read(_MAX_DESCRIPTION_BYTES)
     except HeaderRefused as error:
         # Only this request contains the key and the user's headers, so the connection check cannot detect invalid ones.
-        problems.append(f"{error} {_format_key_hint(access)}")
+        more = f" and the headers of {access.provider} in your config.toml" if access.headers else ""
+        problems.append(f"{error} Check the key from {access.source}{more} for line breaks and quotation marks.")
         return None, False
     except (ThinkLspError, TimeoutError):
         # The service has responded to the empty request, so turns can run even if listing its models takes too long.
@@ -326,11 +316,6 @@ async def query_model(
         problems.append(f"{access.provider} did not return a list of its models (HTTP status {status}). {hint}")
         return None, not lists_models or bool(model.id)
     return capabilities, True
-
-
-def _format_key_hint(access: Access) -> str:
-    headers = f" and the headers of {access.provider} in your config.toml" if access.headers else ""
-    return f"Check the key from {access.source}{headers} for line breaks and quotation marks."
 
 
 def _suggest_url_fix(provider: Provider, access: Access) -> str:
@@ -376,6 +361,7 @@ async def build_report(
     reported. Each message in `problems` suggests a fix. `canRun` is true if a turn could probably start now."""
     problems: list[str] = [*filter(None, [engine.config.problem]), *engine.user.problems, *editor.unknown_sentences]
     resolved = engine.resolve_settings(editor, ("choice", choices))
+    skills = await asyncio.to_thread(find_all_skills, view or WorkspaceView(), engine.user.path)
     result: dict[str, Any] = {
         **await describe_environment(engine.user.environment, engine.store, problems, engine.permissions),
         "settings": {
@@ -387,8 +373,9 @@ async def build_report(
         "permissions": _describe_permissions(engine, problems),
         "commands": await _describe_commands(engine, problems),
         "mcp": await describe_own_mcp_servers(engine.user, problems),
-        "skills": await _describe_skills(engine, view or WorkspaceView(), problems),
+        "skills": describe_skills(skills, engine.user.path),
     }
+    problems.extend(skills.faults)
     try:
         provider, model = engine.resolve_target(resolved.settings)
         host = engine.resolve_host(provider)
@@ -443,9 +430,3 @@ async def _describe_commands(engine: Engine, problems: list[str]) -> dict[str, A
     if enabled and problem is not None:
         problems.append(f"Commands are enabled but cannot run. {problem}")
     return {"enabled": enabled, "offered": enabled and problem is None, "problem": problem}
-
-
-async def _describe_skills(engine: Engine, view: WorkspaceView, problems: list[str]) -> dict[str, Any]:
-    found = await asyncio.to_thread(find_all_skills, view, engine.user.path)
-    problems.extend(found.faults)
-    return describe_skills(found, engine.user.path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from typing import Any, Literal
@@ -187,35 +187,9 @@ class FoundSkills:
     faults: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Search:
-    """The skills and faults that a search has found so far. The first skill with a name wins.
-
-    `links` contains the name and the label of each link to a skill. The name is empty for a link to a whole folder.
-    """
-
-    skills: dict[str, Skill] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
-
-    def finish(self) -> FoundSkills:
-        # A link is often a second name of a skill in the other folder.
-        self.faults += (
-            _ignore(label, _LINK_FAULT)
-            for name, label in self.links
-            if (name not in self.skills if name else not self.skills)
-        )
-        more = len(self.faults) - _MAX_FAULTS
-        faults = [*self.faults[:_MAX_FAULTS], *([f"{more} more skills cannot be used."] if more > 0 else ())]
-        return FoundSkills(tuple(self.skills[name] for name in sorted(self.skills)), tuple(faults))
-
-
 def find_folder_skills(root: Root, label_prefix: Sequence[str] = ()) -> FoundSkills:
     """Find the skills of a workspace folder. The user must trust them before a model gets them."""
-    search = _Search()
-    for parts in SKILL_FOLDERS:
-        _search_folder(search, root, parts, "/".join((*label_prefix, *parts)))
-    return search.finish()
+    return _search_folders(root, [(parts, "/".join((*label_prefix, *parts))) for parts in SKILL_FOLDERS])
 
 
 def find_own_skills(config_path: str) -> FoundSkills:
@@ -223,13 +197,52 @@ def find_own_skills(config_path: str) -> FoundSkills:
     if not has_own_skills(config_path):
         return FoundSkills()
     path = locate_own_skills(config_path)
-    search = _Search()
     try:
         # The root stays open as long as a skill refers to it.
-        _search_folder(search, Root(path, read_only=True), (), shorten_home(path))
+        return _search_folders(Root(path, read_only=True), [((), shorten_home(path))])
     except PathRefused as refused:
-        search.faults.append(str(refused))
-    return search.finish()
+        return FoundSkills((), (str(refused),))
+
+
+def _search_folders(root: Root, folders: Iterable[tuple[tuple[str, ...], str]]) -> FoundSkills:
+    """Find the skills in folders, which are given by their path and their display path."""
+    skills: list[Skill] = []
+    faults: list[str] = []
+    links: list[tuple[str, str]] = []
+    for parts, label in folders:
+        try:
+            listing = root.list(RelPath.build(parts, label))
+        except PathRefused as refused:
+            # A link to a folder is often a second name of the folder before it.
+            faults += [] if skills else [f"The skills are ignored: {refused}"]
+            continue
+        if listing is None:
+            continue
+        links += ((name, f"{label}/{name}") for name in listing.links if is_skill_name(name))
+        names = [name for name in listing.directories if not name.startswith(".")]
+        loaded = [_load(root, (*parts, name), f"{label}/{name}") for name in names[:MAX_SKILLS]]
+        skills += (skill for skill in loaded if isinstance(skill, Skill))
+        faults += (fault for fault in loaded if isinstance(fault, str))
+        if (more := len(names) - MAX_SKILLS) > 0:
+            faults.append(f"{format_path(label)} contains more than {MAX_SKILLS} skills: {more} are left out.")
+    merged = merge_skills([skills])
+    known = {skill.name for skill in skills}
+    faults += (*merged.faults, *(_ignore(label, _LINK_FAULT) for name, label in links if name not in known))
+    more = len(faults) - _MAX_FAULTS
+    return FoundSkills(
+        merged.skills, (*faults[:_MAX_FAULTS], *([f"{more} more skills cannot be used."] if more > 0 else ()))
+    )
+
+
+def _load(root: Root, parts: tuple[str, ...], label: str) -> Skill | str:
+    """Return the skill of a folder, or a sentence if it cannot be used."""
+    try:
+        skill = load_skill(root, parts, label)
+    except SkillFault as fault:
+        return _ignore(f"{label}/{SKILL_FILE_NAME}", str(fault))
+    except PathRefused as refused:
+        return _ignore(label, str(refused))
+    return _ignore(label, f"It contains no {SKILL_FILE_NAME}.") if skill is None else skill
 
 
 def find_all_skills(view: WorkspaceView, config_path: str) -> FoundSkills:
@@ -266,55 +279,8 @@ def merge_skills(groups: Iterable[Iterable[Skill]]) -> FoundSkills:
     return FoundSkills(tuple(by_name[name] for name in sorted(by_name)), tuple(faults))
 
 
-def _search_folder(search: _Search, root: Root, parts: tuple[str, ...], label: str) -> None:
-    try:
-        listing = root.list(RelPath.build(parts, label))
-    except PathRefused as refused:
-        if _is_link(root, parts):
-            search.links.append(("", label))
-        else:
-            search.faults.append(f"The skills are ignored: {refused}")
-        return
-    if listing is None:
-        return
-    search.links += ((name, f"{label}/{name}") for name in listing.links if is_skill_name(name))
-    names = [name for name in listing.directories if not name.startswith(".")]
-    for name in names[:MAX_SKILLS]:
-        _load(search, root, (*parts, name), f"{label}/{name}")
-    if (more := len(names) - MAX_SKILLS) > 0:
-        search.faults.append(f"{format_path(label)} contains more than {MAX_SKILLS} skills: {more} are left out.")
-
-
-def _load(search: _Search, root: Root, parts: tuple[str, ...], label: str) -> None:
-    try:
-        skill = load_skill(root, parts, label)
-    except SkillFault as fault:
-        search.faults.append(_ignore(f"{label}/{SKILL_FILE_NAME}", str(fault)))
-    except PathRefused as refused:
-        search.faults.append(_ignore(label, str(refused)))
-    else:
-        if skill is None:
-            search.faults.append(_ignore(label, f"It contains no {SKILL_FILE_NAME}."))
-            return
-        first = search.skills.setdefault(skill.name, skill)
-        if first.digest != skill.digest:
-            search.faults.append(_ignore(label, f"{format_path(first.label)} has the same name."))
-
-
 def _ignore(label: str, reason: str) -> str:
     return f"Ignored the skill {format_path(label)}: {reason}"
-
-
-def _is_link(root: Root, parts: tuple[str, ...]) -> bool:
-    """Return True if one of the folders of a path is a symbolic link."""
-    for end in range(1, len(parts) + 1):
-        try:
-            status = root.stat(RelPath.build(parts[:end]))
-        except PathRefused:
-            return False
-        if status is not None and status.kind == "link":
-            return True
-    return False
 
 
 def build_skill_texts(

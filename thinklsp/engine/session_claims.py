@@ -93,15 +93,24 @@ class SessionClaims:
             self._hand_over(session_id)
 
     async def queue_prompt(self, request: ChatRequest, session_id: str, turn_id: str) -> QueuedPrompt:
-        """Store a prompt that waits for the running turn of its session. Raises ThinkLspError if it cannot wait."""
+        """Store a prompt that waits for the running turn of its session. A turn can take it after that.
+
+        Raises ThinkLspError if the prompt cannot wait, and ImageRefused if the session has too many images with it.
+        """
         prompt = QueuedPrompt(turn_id, session_id, request, read_excerpts(request), read_images(request))
         self._enqueue(prompt)
         try:
-            await self._check_images(prompt)
+            if prompt.images:
+                conversation = (await self._store.get(session_id, None)).conversation
+                others = (each for each in self._queues.get(session_id, ()) if each is not prompt)
+                check_totals(
+                    prompt.images, (*list_images(conversation), *(image for each in others for image in each.images))
+                )
             await self._store.update(
                 session_id, lambda session: session.add_prompt(request.user_words, turn_id, is_queued=True)
             )
-            self._admit(prompt)
+            prompt.is_stored = True
+            self._hand_over(session_id)
         finally:
             if not prompt.is_stored:
                 await asyncio.shield(self.take_back(prompt))
@@ -136,20 +145,6 @@ class SessionClaims:
         if queue and sum(len(each.request.prompt) for each in (*queue, prompt)) > _MAX_QUEUED_CHARACTERS:
             raise SessionError(_QUEUE_TOO_LARGE)
         queue.append(prompt)
-
-    async def _check_images(self, prompt: QueuedPrompt) -> None:
-        """Raise ImageRefused if the session and its queue have too many images together."""
-        if prompt.images:
-            conversation = (await self._store.get(prompt.session_id, None)).conversation
-            others = (other for other in self._queues.get(prompt.session_id, ()) if other is not prompt)
-            check_totals(
-                prompt.images, (*list_images(conversation), *(image for each in others for image in each.images))
-            )
-
-    def _admit(self, prompt: QueuedPrompt) -> None:
-        """Mark a queued prompt as stored, so that a turn can take it."""
-        prompt.is_stored = True
-        self._hand_over(prompt.session_id)
 
     def _withdraw(self, prompt: QueuedPrompt) -> None:
         """Remove a prompt from its queue if no turn has taken it."""

@@ -19,13 +19,13 @@ from thinklsp.agent.compaction import adapt_to_new_history
 from thinklsp.agent.prompts import extract_user_text, list_excerpts
 from thinklsp.agent.summary import extract_prompt, is_summary_message
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import Conversation, ImageBlock, Message, TextBlock, ToolResultBlock, UserBlock, UserMessage
+from thinklsp.core.messages import ImageBlock, Message, TextBlock, ToolResultBlock, UserBlock, UserMessage
 from thinklsp.core.prompt_syntax import Invocation, format_help
 from thinklsp.core.usage import Usage, serialize_usage
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import FileStatus
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
-from thinklsp.sessions.archives import Archive, ArchivedConversation
+from thinklsp.sessions.archives import Archive
 from thinklsp.sessions.export import list_model_texts, to_json, to_markdown
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session, SessionSummary
@@ -84,15 +84,10 @@ def _format_usage_row(name: str, usage: dict[str, Any]) -> str:
 
 
 def _format_totals(usage: dict[str, Any]) -> str:
-    return ", ".join(_format_parts(usage)) or "none"
-
-
-def _format_parts(usage: dict[str, Any]) -> Iterator[str]:
-    if usage["inputTokens"] is not None:
-        yield f"{usage['inputTokens']:,} tokens in"
-    if usage["outputTokens"] is not None:
-        yield f"{usage['outputTokens']:,} out"
-        yield f"cost {format_cost(usage['costUsd'])}"
+    read, written = usage["inputTokens"], usage["outputTokens"]
+    parts = [] if read is None else [f"{read:,} tokens in"]
+    parts += [] if written is None else [f"{written:,} out", f"cost {format_cost(usage['costUsd'])}"]
+    return ", ".join(parts) or "none"
 
 
 def _format_count(tokens: int | None) -> str:
@@ -242,7 +237,8 @@ class SessionCommands:
                 session = session.recover()
         else:
             session = await self._store.get(summary.id, self._scope.workspace)
-            session = _view_archived(session, await self._store.read_archive(summary.id, archive_id))
+            archived = await self._store.read_archive(summary.id, archive_id)
+            session = replace(session, conversation=archived.conversation, steps=archived.archive.steps)
         write: Callable[..., str] = partial(to_json, turns=await describe_turns(self._store, session))
         session = show_user_words(session)
         if export_format == "markdown":
@@ -410,19 +406,10 @@ def _format_time(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _view_archived(session: Session, archived: ArchivedConversation) -> Session:
-    return replace(session, conversation=archived.conversation, steps=archived.archive.steps)
-
-
 def _repair_session(session: Session) -> Session:
     conversation = repair_conversation(session.conversation).conversation
-    return replace(
-        session.replace_conversation(conversation), unanswered=session.unanswered and _ends_with_prompt(conversation)
-    )
-
-
-def _ends_with_prompt(conversation: Conversation) -> bool:
-    return bool(conversation) and isinstance(conversation[-1], UserMessage)
+    ends_with_prompt = bool(conversation) and isinstance(conversation[-1], UserMessage)
+    return replace(session.replace_conversation(conversation), unanswered=session.unanswered and ends_with_prompt)
 
 
 _MAX_CHOICES = 30
@@ -449,7 +436,8 @@ class SlashAnswers:
             case "think":
                 return await self._choose("thinking", " ".join(argument.split()), session_id)
             case "restore":
-                return await self._restore(session_id, argument.strip("`") or None)
+                commands = self._create_session_commands()
+                return format_restored(await commands.restore_claimed(session_id, argument.strip("`") or None))
             case "usage":
                 return format_usage(await build_usage_report(self._engine.store, session_id))
             case "sessions":
@@ -467,9 +455,6 @@ class SlashAnswers:
         effective_text = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
         choices = "" if argument else f"Choices: {', '.join(answer['choices'][:_MAX_CHOICES])}."
         return " ".join(filter(None, (f"{key.capitalize()}: {value}{effective_text}.", choices, answer["notice"])))
-
-    async def _restore(self, session_id: str, archive_id: str | None) -> str:
-        return format_restored(await self._create_session_commands().restore_claimed(session_id, archive_id))
 
     def _create_session_commands(self) -> SessionCommands:
         return SessionCommands(self._engine.store, SessionScope(self._get_workspace()), self._engine)

@@ -97,21 +97,12 @@ def build_turn_config(
 
 def list_unsupported_settings(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
     """Return a notice for each of the user's settings that the model does not support."""
-    return (*_check_price(settings, model), *_check_compaction(settings, model))
-
-
-def _check_compaction(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    rules = settings.compaction
-    if rules.by == "thinklsp" or not rules.auto or not model.id or model.compacts:
-        return ()
-    return (f"The provider of {model.id} cannot compact conversations, so thinklsp compacts them itself.",)
-
-
-def _check_price(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
-    """Return a notice if a budget in dollars has no effect because the model's price is unknown."""
-    budget = settings.budget
-    is_told = model.price is not None or model.provider == "simulator" or not model.id
-    if is_told or not (budget.usd_per_turn or budget.usd_per_day):
-        return ()
-    problem = f"The price of {model.id} is unknown, so your budget in US dollars has no effect."
-    return (f"{problem} Set `budget.tokensPerTurn`, which works for every model.",)
+    notices: list[str] = []
+    budget, rules = settings.budget, settings.compaction
+    has_price = model.price is not None or model.provider == "simulator"
+    if model.id and not has_price and (budget.usd_per_turn or budget.usd_per_day):
+        problem = f"The price of {model.id} is unknown, so your budget in US dollars has no effect."
+        notices.append(f"{problem} Set `budget.tokensPerTurn`, which works for every model.")
+    if model.id and rules.by == "provider" and rules.auto and not model.compacts:
+        notices.append(f"The provider of {model.id} cannot compact conversations, so thinklsp compacts them itself.")
+    return tuple(notices)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,8 +18,6 @@ from thinklsp.engine.connections import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
 from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
-from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalogue import ModelInfo, Price
 from thinklsp.sessions.session import Session
 from thinklsp.settings.model import Provider, Settings
 from thinklsp.settings.sources import EditorSettings, explain_wrong_value
@@ -58,13 +55,14 @@ def choose(
         provider, model = engine.resolve_target(settings)
         plan = build_thinking_plan(settings, model)
         sent_thinking = engine.adjust_thinking(provider, model, plan.thinking)
-        effective, notice = _find_effective(key, model, sent_thinking), " ".join(plan.notices) or None
+        sent = {"effort": sent_thinking.effort or model.default_effort, "thinking": sent_thinking.form}
+        effective, notice = sent.get(key, model.id or None), " ".join(plan.notices) or None
     except ThinkLspError as error:
         effective, notice = None, str(error)
     answer: dict[str, Any] = {
         "value": _format_value(key, settings),
         "effective": effective,
-        "choices": _list_choices(engine, key, settings),
+        "choices": list(_VALUES[key]) if key in _VALUES else [_AUTO, *engine.list_model_choices(settings.provider)],
         "notice": notice,
     }
     if key == "model":
@@ -153,22 +151,6 @@ def _format_value(key: str, settings: Settings) -> str:
             return settings.model or _AUTO
 
 
-def _find_effective(key: str, model: ModelInfo, thinking: Thinking) -> str | None:
-    match key:
-        case "effort":
-            return thinking.effort or model.default_effort
-        case "thinking":
-            return thinking.form
-        case _:
-            return model.id or None
-
-
-def _list_choices(engine: Engine, key: str, settings: Settings) -> list[str]:
-    if key == "model":
-        return [_AUTO, *engine.list_model_choices(settings.provider)]
-    return list(_VALUES[key])
-
-
 def _describe_models(engine: Engine) -> Iterator[dict[str, Any]]:
     """Describe every model in the catalogue and on the user's server.
 
@@ -181,23 +163,22 @@ def _describe_models(engine: Engine) -> Iterator[dict[str, Any]]:
         for model_id in dict.fromkeys((*engine.catalogue.list_models(provider), *server_models)):
             model = engine.catalogue.find_model(provider, model_id, day=datetime.now(UTC).date())
             window = model.context_window or (None if capabilities is None else capabilities.find_window(model_id))
+            price = model.price
             yield {
                 "id": model_id,
                 "provider": provider,
                 "title": model.title,
                 "hasKey": provider in keyed,
                 "window": window,
-                "price": None if model.price is None else _describe_price(model.price),
+                "price": None
+                if price is None
+                else {
+                    "input": price.input,
+                    "output": price.output,
+                    "cacheRead": price.cache_read,
+                    "cacheWrite": price.cache_write,
+                },
             }
-
-
-def _describe_price(price: Price) -> dict[str, float | None]:
-    return {
-        "input": price.input,
-        "output": price.output,
-        "cacheRead": price.cache_read,
-        "cacheWrite": price.cache_write,
-    }
 
 
 _MAX_REMEMBERED = 1_000
@@ -243,11 +224,6 @@ class WorkspaceSessions:
         """
         session = None if session_id is None else await self.get(session_id)
         editor, choices = self._preferences.editor, self._preferences.choices
-        with suppress(ThinkLspError):
-            # Fallbacks that earlier processes stored affect the effective settings.
-            stored = session or await self._engine.open_session("last", self._get_workspace())
-            settings = self._resolve_settings(choices, {} if session is None else session.choices)
-            await self._engine.load_fallbacks(stored.id, settings)
         answer, new_choices = choose(self._engine, editor, key, value, connection=choices, session=session)
         if new_choices and session is not None:
             update = self._engine.store.update

@@ -23,7 +23,6 @@ from thinklsp.core.stream_events import (
     InputJsonDelta,
     ItemDelta,
     MessageFinished,
-    MessageStarted,
     SignatureDelta,
     StreamEvent,
     TextDelta,
@@ -31,13 +30,12 @@ from thinklsp.core.stream_events import (
     UnmatchedEvent,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.decoding import (
-    build_cut_off_error,
     build_malformed_error,
     check_argument_size,
     explain_unknown_ending,
     merge_non_null,
-    parse_event,
     read_count,
     read_index,
     read_object,
@@ -67,17 +65,16 @@ _BLOCK_KINDS: dict[str, BlockKind] = {
 _TYPE_NAME = re.compile(r"[a-z_]{1,40}")
 
 
-class AnthropicDecoder:
+class AnthropicDecoder(StreamDecoder):
     """A decoder for the Messages API's event stream."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
         self._stop_details: Mapping[str, Any] = {}
         self._argument_chars: dict[int, int] = {}
         self._message_id = ""
-        self._started = False
-        self._finished = False
 
     @property
     def usage(self) -> Usage:
@@ -98,11 +95,7 @@ class AnthropicDecoder:
             cache_write_tokens=cache_write,
         )
 
-    def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """Decode the data of a server-sent event, or a complete JSON message. Raise ProviderError for an error."""
-        if self._finished or data.strip() in ("", "[DONE]"):
-            return []
-        content = parse_event(event, data)
+    def _decode(self, event: str, content: Mapping[str, Any]) -> list[StreamEvent]:
         match content.get("type", event):
             case "content_block_delta":
                 return self._read_delta(read_index(content, "index"), read_object(content, "delta"))
@@ -127,21 +120,14 @@ class AnthropicDecoder:
                     raise classify_event("anthropic", content)
                 return []
 
-    def finish(self) -> list[StreamEvent]:
-        if not self._finished:
-            raise build_cut_off_error()
-        return []
-
     def _start(self, message: Mapping[str, Any]) -> list[StreamEvent]:
         """Start the message. Some gateways send its start twice, with the same ID."""
         message_id = read_text(message, "id")
         if self._started and not (message_id and message_id == self._message_id):
             raise StreamProtocolError("The provider started a second message within the same answer.")
         merge_non_null(self._usage, message.get("usage"))
-        if self._started:
-            return []
-        self._started, self._message_id = True, message_id
-        return [MessageStarted(str(message.get("model") or ""), self.usage)]
+        self._message_id = message_id
+        return self._begin(str(message.get("model") or ""), self.usage)
 
     def _read_delta(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         parsed = _parse_delta(delta)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from thinklsp.core.choices import Effort, SummaryLength
-from thinklsp.core.errors import ProviderError
+from thinklsp.core.errors import ProviderError, StreamProtocolError
 from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
-from thinklsp.core.stream_events import StreamEvent
+from thinklsp.core.stream_events import MessageStarted, StreamEvent
 from thinklsp.core.text_safety import hide_secrets
 from thinklsp.core.usage import Usage
 from thinklsp.providers.catalogue import Capabilities, ModelInfo, ThinkingForm
-from thinklsp.providers.decoding import find_object, parse_json_object
+from thinklsp.providers.decoding import find_object, parse_event, parse_json_object
 from thinklsp.providers.failures import classify_response
 
 # Matches the names of headers that contain secrets.
@@ -142,24 +142,53 @@ class HttpRequest:
     budget_omitted: bool = False
 
 
-class StreamDecoder(Protocol):
+class StreamDecoder(ABC):
     """A decoder for a provider's event stream. Data after the end of the answer is ignored.
 
-    `feed` and `finish` raise ProviderError if the provider reports an error or sends invalid data.
+    `feed` and `finish` raise ProviderError if the provider reports an error or sends invalid data. `odd_numbers` states
+    whether NaN and infinity are an error.
     """
 
+    odd_numbers: Literal["refuse", "null"] = "null"
+
+    def __init__(self) -> None:
+        self._started = self._finished = False
+
     @property
+    @abstractmethod
     def usage(self) -> Usage:
         """The usage that the provider has reported so far. It is also available after an interrupted answer."""
-        ...
 
     def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """Decode a server-sent event. `event` is the event's name, or an empty string if the event has no name."""
-        ...
+        """Decode a server-sent event, or a complete JSON answer.
+
+        `event` is the event's name, or an empty string if the event has no name.
+        """
+        data = data.strip()
+        if self._finished or not data:
+            return []
+        if data.startswith("[DONE]"):
+            return self._end_stream()
+        contents = parse_event(event, data, odd_numbers=self.odd_numbers)
+        return [decoded for content in contents for decoded in self._decode(event, content)]
 
     def finish(self) -> list[StreamEvent]:
-        """Handle the end of the stream. Raise StreamProtocolError if the answer is incomplete."""
-        ...
+        """Handle the end of the connection. Raise StreamProtocolError if the answer is incomplete."""
+        if not self._finished:
+            raise StreamProtocolError("The connection ended before the answer was complete.")
+        return []
+
+    @abstractmethod
+    def _decode(self, event: str, content: Mapping[str, Any]) -> Iterable[StreamEvent]: ...
+
+    def _end_stream(self) -> list[StreamEvent]:
+        """Handle the mark at the end of a stream. Most providers need no mark."""
+        return []
+
+    def _begin(self, model: str, usage: Usage | None = None) -> list[StreamEvent]:
+        """Return the start of the message, unless it has already started."""
+        is_first, self._started = not self._started, True
+        return [MessageStarted(model, usage or Usage())] if is_first else []
 
 
 class Adapter(ABC):

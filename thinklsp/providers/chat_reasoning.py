@@ -30,61 +30,30 @@ _LONE_CLOSING_TAG = re.compile(r"^[ \t]*</think>[ \t]*\r?$", re.MULTILINE)
 _MAX_LEADING_BLANKS = 64
 
 
-class _Detail:
-    """An entry of `reasoning_details` that arrives in pieces."""
+class _Entry:
+    """An entry of `reasoning_details` or `thinking_blocks` that arrives in pieces."""
 
-    __slots__ = ("field", "fields", "pieces")
-
-    def __init__(self, kind: str) -> None:
-        self.field = _APPENDED_FIELDS.get(kind, "")
+    def __init__(self, field: str) -> None:
+        self.field = field
         self.fields: dict[str, Any] = {}
         self.pieces = TextBuffer()
 
-    def add_entry(self, entry: Mapping[str, Any]) -> str:
+    @property
+    def is_closed(self) -> bool:
+        """Whether the entry is a complete block of Claude's. A signature ends a block, and redacted thinking is one."""
+        return isinstance(self.fields.get("signature"), str) or self.fields.get("type") == "redacted_thinking"
+
+    def add_piece(self, piece: Mapping[str, Any]) -> str:
         """Add a piece of the entry and return its readable text. Null never replaces an existing value."""
-        for key, value in entry.items():
-            if value is not None or key not in self.fields:
-                self.fields[key] = value
-        text = entry.get(self.field)
+        self.fields |= {key: value for key, value in piece.items() if value is not None or key not in self.fields}
+        text = piece.get(self.field)
         if not isinstance(text, str):
             return ""
         self.pieces.append(text)
         return text
 
-    def build_entry(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         return {**self.fields, self.field: str(self.pieces)} if self.pieces else self.fields
-
-
-class _ThinkingBlocks:
-    """The `thinking_blocks` in a LiteLLM stream, which contain Claude's signed and redacted thinking.
-
-    The pieces of a block have no index. A signature ends a thinking block. Redacted thinking arrives complete.
-    """
-
-    def __init__(self) -> None:
-        self._finished: list[dict[str, Any]] = []
-        self._pieces = TextBuffer()
-
-    def add_entries(self, entries: object) -> str:
-        """Add the `thinking_blocks` entries in a delta and return their readable text."""
-        objects = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-        return "".join(map(self._add_entry, objects))
-
-    def list_finished(self) -> list[dict[str, Any]]:
-        """Return the complete blocks, which can be sent back. Claude rejects thinking without a signature."""
-        return self._finished
-
-    def _add_entry(self, entry: dict[str, Any]) -> str:
-        if entry.get("type") == "redacted_thinking":
-            self._finished.append(entry)
-            return ""
-        text, signature = entry.get("thinking"), entry.get("signature")
-        text = text if isinstance(text, str) else ""
-        self._pieces.append(text)
-        if isinstance(signature, str) and signature:
-            self._finished.append({**entry, "type": "thinking", "thinking": str(self._pieces)})
-            self._pieces = TextBuffer()
-        return text
 
 
 class _ThinkingPart:
@@ -140,9 +109,9 @@ class ReasoningDecoder:
         self._index = index
         self._source: str | None = None
         self._pieces = TextBuffer()
-        self._details: list[_Detail] = []
-        self._details_by_key: dict[tuple[str, int], _Detail] = {}
-        self._blocks = _ThinkingBlocks()
+        self._details: list[_Entry] = []
+        self._details_by_key: dict[tuple[str, int], _Entry] = {}
+        self._blocks: list[_Entry] = []
         self._parts: list[_ThinkingPart] = []
         self._extra: dict[str, Any] = {}
         self._is_open = False
@@ -154,7 +123,7 @@ class ReasoningDecoder:
     @property
     def can_hold_signature(self) -> bool:
         """Whether the thinking arrived in a field that can contain a signature."""
-        return bool(self._details or self._blocks.list_finished() or self._parts or self._extra)
+        return bool(self._details or self._list_blocks() or self._parts or self._extra)
 
     @property
     def text(self) -> str:
@@ -165,7 +134,7 @@ class ReasoningDecoder:
         entries = delta.get(DETAILS_FIELD)
         texts = {DETAILS_FIELD: self._merge_entries(entries) if isinstance(entries, list) else ""}
         texts |= {name: text for name in REASONING_FIELDS[1:3] if isinstance(text := delta.get(name), str)}
-        texts[BLOCKS_FIELD] = self._blocks.add_entries(delta.get(BLOCKS_FIELD))
+        texts[BLOCKS_FIELD] = self._add_blocks(delta.get(BLOCKS_FIELD))
         extra = delta.get(EXTRA_FIELD)
         if isinstance(extra, dict) and _has_signature(extra):
             self._extra |= extra
@@ -190,13 +159,12 @@ class ReasoningDecoder:
     def stop(self) -> list[StreamEvent]:
         if not self._is_open:
             return []
-        raw: dict[str, Any] = (
-            {DETAILS_FIELD: [detail.build_entry() for detail in self._details]} if self._details else {}
-        )
-        if blocks := self._blocks.list_finished():
-            raw[BLOCKS_FIELD] = blocks
-        if self._parts:
-            raw[PARTS_FIELD] = [part.build_part() for part in self._parts]
+        entries = {
+            DETAILS_FIELD: [detail.build() for detail in self._details],
+            BLOCKS_FIELD: self._list_blocks(),
+            PARTS_FIELD: [part.build_part() for part in self._parts],
+        }
+        raw: dict[str, Any] = {field: listed for field, listed in entries.items() if listed}
         text = {self._source or REASONING_FIELDS[1]: self.text} if self._source != BLOCKS_FIELD else {}
         extra = {EXTRA_FIELD: self._extra} if self._extra else {}
         return [BlockStopped(self._index, (raw or text) | extra)]
@@ -214,6 +182,21 @@ class ReasoningDecoder:
             events.append(BlockDelta(self._index, ThinkingDelta(text)))
         return events
 
+    def _list_blocks(self) -> list[dict[str, Any]]:
+        """Return the complete blocks, which can be sent back. Claude rejects thinking without a signature."""
+        return [block.build() for block in self._blocks if block.is_closed]
+
+    def _add_blocks(self, entries: object) -> str:
+        """Add the pieces of `thinking_blocks` in a delta, which have no index, and return their readable text."""
+        text = ""
+        for piece in entries if isinstance(entries, list) else ():
+            if isinstance(piece, dict):
+                is_redacted = piece.get("type") == "redacted_thinking"
+                if is_redacted or not self._blocks or self._blocks[-1].is_closed:
+                    self._blocks.append(_Entry("thinking"))
+                text += self._blocks[-1].add_piece(piece)
+        return text
+
     def _merge_entries(self, entries: list[Any]) -> str:
         """Add `reasoning_details` entries and return their readable text, separated by blank lines."""
         text = ""
@@ -221,12 +204,12 @@ class ReasoningDecoder:
             if not isinstance(entry, dict):
                 continue
             count = len(self._details)
-            piece = self._find_detail(entry, position).add_entry(entry)
+            piece = self._find_detail(entry, position).add_piece(entry)
             is_new = len(self._details) > count
             text += f"\n\n{piece}" if piece and is_new and (text or self._pieces) else piece
         return text
 
-    def _find_detail(self, entry: Mapping[str, Any], position: int) -> _Detail:
+    def _find_detail(self, entry: Mapping[str, Any], position: int) -> _Entry:
         """Return the detail with the entry's type and index. An entry with a different ID starts a new detail.
 
         A text and its encrypted form may have the same index, so the type is part of the key.
@@ -235,7 +218,7 @@ class ReasoningDecoder:
         place = (kind, index if isinstance(index, int) else position)
         detail = self._details_by_key.get(place)
         if detail is None or (name and detail.fields.get("id") and detail.fields["id"] != name):
-            detail = self._details_by_key[place] = _Detail(kind)
+            detail = self._details_by_key[place] = _Entry(_APPENDED_FIELDS.get(kind, ""))
             self._details.append(detail)
         return detail
 

@@ -21,13 +21,13 @@ from thinklsp.core.stream_events import (
     FieldsDelta,
     InputJsonDelta,
     MessageFinished,
-    MessageStarted,
     StreamEvent,
     TextBuffer,
     TextDelta,
     UnmatchedEvent,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.chat_reasoning import (
     ReasoningDecoder,
     TextPiece,
@@ -37,12 +37,10 @@ from thinklsp.providers.chat_reasoning import (
 )
 from thinklsp.providers.chat_servers import ChatServer, is_claude
 from thinklsp.providers.decoding import (
-    build_cut_off_error,
     build_malformed_error,
     check_argument_size,
     explain_unknown_ending,
     merge_non_null,
-    parse_event,
     read_count,
 )
 from thinklsp.providers.failures import classify_event
@@ -242,10 +240,11 @@ _ALL_THINKING_NOTICE = (
 _CALL_AS_TEXT_NOTICE = "The model's tool call arrived as plain text: check "
 
 
-class ChatDecoder:
+class ChatDecoder(StreamDecoder):
     """A decoder for a Chat Completions answer."""
 
     def __init__(self, server: ChatServer) -> None:
+        super().__init__()
         self._server = server
         self._reasoning = ReasoningDecoder(_THINKING)
         self._calls = ToolCallAssembler(_FIRST_CALL)
@@ -255,25 +254,18 @@ class ChatDecoder:
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
         self._is_claude = False
-        self._started = False
-        self._finished = False
 
     @property
     def usage(self) -> Usage:
         return _parse_usage(self._usage)
 
-    def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """Decode the data of a server-sent event, or a complete JSON answer. Raise ProviderError for an error."""
-        data = data.strip()
-        if self._finished or not data:
-            return []
-        if data.startswith("[DONE]"):
-            return self._end_stream()
-        content = parse_event(event, data)
+    def _decode(self, event: str, content: Mapping[str, Any]) -> list[StreamEvent]:
         merge_non_null(self._usage, content.get("usage"))
         if event == "error" or content.get("error") or "error" in (content.get("object"), content.get("type")):
             raise classify_event("chat", content)
-        events = self._begin(content)
+        model = str(content.get("model") or "")
+        self._is_claude = is_claude(model) if not self._started else self._is_claude
+        events = self._begin(model)
         choices = content.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("index") in (0, None) and not self._finished:
@@ -281,20 +273,7 @@ class ChatDecoder:
         return events
 
     def finish(self) -> list[StreamEvent]:
-        """Handle the end of the connection. Raise StreamProtocolError if no stop reason has arrived."""
-        if self._finished:
-            return []
-        if self._reason is None:
-            raise build_cut_off_error()
-        return self._finish()
-
-    def _begin(self, content: Mapping[str, Any]) -> list[StreamEvent]:
-        if self._started:
-            return []
-        self._started = True
-        model = str(content.get("model") or "")
-        self._is_claude = is_claude(model)
-        return [MessageStarted(model, Usage())]
+        return super().finish() if self._finished or self._reason is None else self._finish()
 
     def _read_choice(self, choice: Mapping[str, Any]) -> list[StreamEvent]:
         merge_non_null(self._usage, choice.get("usage"))

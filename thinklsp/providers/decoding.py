@@ -20,35 +20,24 @@ _MAX_ARGUMENT_CHARS = 1024 * 1024
 _BROKEN_OFF = re.compile(r"error|abort|cancel|fail|interrupt|disconnect|insufficient|timeout|timed_out", re.IGNORECASE)
 
 
-def parse_event(event: str, data: str) -> Mapping[str, Any]:
-    """Parse the data of a server-sent event as a JSON object. The data of an error event may also be plain text.
+def parse_event(event: str, data: str, *, odd_numbers: Literal["refuse", "null"]) -> list[Mapping[str, Any]]:
+    """Parse the data of a server-sent event as a JSON object, or as a list of objects.
 
-    Raises StreamProtocolError if the data is invalid.
+    The data of an error event may also be plain text. Raises StreamProtocolError if the data is invalid or nested too
+    deeply.
     """
-    try:
-        content = parse_value(data, odd_numbers="null")
-    except StreamProtocolError:
-        if event != "error":
-            raise
-        content = data
-    if isinstance(content, list) and len(content) == 1:
-        content = content[0]
-    if event == "error" and isinstance(content, str):
-        return {"type": "error", "error": content}
-    if not isinstance(content, dict):
-        raise build_malformed_error("an event")
-    return content
-
-
-def parse_value(data: str, *, odd_numbers: Literal["refuse", "null"]) -> object:
-    """Parse a JSON value. Raise StreamProtocolError if the JSON is invalid or nested too deeply."""
     try:
         content = read_json(data, non_finite=odd_numbers)
     except ValueError:
-        raise build_malformed_error("an event") from None
-    if not is_shallow(content, _MAX_NESTING, data):
+        content = None
+    if content is None or not is_shallow(content, _MAX_NESTING, data):
+        content = data
+    contents: list[Any] = content if isinstance(content, list) else [content]
+    if event == "error":
+        contents = [{"type": "error", "error": item} if isinstance(item, str) else item for item in contents]
+    if not all(isinstance(item, dict) for item in contents):
         raise build_malformed_error("an event")
-    return content
+    return contents
 
 
 def parse_json_object(body: bytes | str) -> Mapping[str, Any]:
@@ -136,8 +125,3 @@ def explain_unknown_ending(reason: str) -> str:
 def build_malformed_error(part: str) -> StreamProtocolError:
     """Return the error for a part of the stream that cannot be parsed."""
     return StreamProtocolError(f"The provider sent {part} that cannot be parsed.")
-
-
-def build_cut_off_error() -> StreamProtocolError:
-    """Return the error for a stream that ended prematurely."""
-    return StreamProtocolError("The connection ended before the answer was complete.")

@@ -224,8 +224,7 @@ _NO_MODEL = (
 _QUOTED_MODEL = r"""\bmodel ["'`](?P<model>[^"'`]+)["'`]"""
 
 _NO_ADDRESS = (
-    "The server has no such address or model ({status}): check `model`, and check the base URL, which usually ends in "
-    "`/v1`."
+    "The server has no such address or model ({status}): check `model` and the base URL, which usually ends in `/v1`."
 )
 _NOT_FOUND = "The provider does not recognize this model or address (404): check `model` and the base URL."
 _BY_STATUS: tuple[tuple[str, Collection[int], type[ProviderError], str], ...] = (

@@ -20,7 +20,6 @@ from thinklsp.core.stream_events import (
     Delta,
     InputJsonDelta,
     MessageFinished,
-    MessageStarted,
     StreamEvent,
     TextBuffer,
     TextDelta,
@@ -28,13 +27,11 @@ from thinklsp.core.stream_events import (
 )
 from thinklsp.core.text_safety import make_excerpt
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.decoding import (
-    build_cut_off_error,
     build_malformed_error,
     explain_unknown_ending,
     merge_non_null,
-    parse_json_object,
-    parse_value,
     read_count,
     read_text,
 )
@@ -65,18 +62,20 @@ _CALL = "a tool call"
 _UNFINISHED = ("partialArgs", "willContinue")
 
 
-class GoogleDecoder:
+class GoogleDecoder(StreamDecoder):
     """A decoder for a generateContent stream."""
 
+    # Tool call arguments are sent back to the provider as JSON.
+    odd_numbers = "refuse"
+
     def __init__(self) -> None:
+        super().__init__()
         self._blocks = _BlockBuilder()
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
         self._finish_message = ""
         self._block_message: str | None = None
         self._token: str | None = None
-        self._started = False
-        self._finished = False
 
     @property
     def usage(self) -> Usage:
@@ -91,28 +90,9 @@ class GoogleDecoder:
             cache_read_tokens=read_count(self._usage, "cachedContentTokenCount"),
         )
 
-    def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """Decode a chunk, a list of chunks, or a complete answer. Raise ProviderError for an error."""
-        if self._finished or data.strip() in ("", "[DONE]"):
-            return []
-        if event == "error":
-            raise classify_event("google", _parse_error_event(data))
-        # Reject NaN and infinity, because tool call arguments are sent back to the provider as JSON.
-        content = parse_value(data, odd_numbers="refuse")
-        events: list[StreamEvent] = []
-        for chunk in content if isinstance(content, list) else [content]:
-            if not isinstance(chunk, dict):
-                raise build_malformed_error("an event")
-            if chunk.get("error"):
-                raise classify_event("google", chunk)
-            events += self._read_chunk(chunk)
-        return events
-
     def finish(self) -> list[StreamEvent]:
-        if self._finished:
-            return []
-        if self._reason is None and self._block_message is None:
-            raise build_cut_off_error()
+        if self._finished or (self._reason is None and self._block_message is None):
+            return super().finish()
         reason, explanation = self._resolve_stop_reason()
         notices = (explain_unknown_ending(self._reason or ""),) if reason == "other" else ()
         events = list(self._blocks.close())
@@ -121,13 +101,13 @@ class GoogleDecoder:
         self._finished = True
         return [*events, MessageFinished(reason, self.usage, explanation, notices)]
 
-    def _read_chunk(self, chunk: Mapping[str, Any]) -> Iterator[StreamEvent]:
-        merge_non_null(self._usage, chunk.get("usageMetadata"))
-        if not self._started:
-            self._started = True
-            yield MessageStarted(str(chunk.get("modelVersion") or ""), self.usage)
-        self._take_feedback(chunk.get("promptFeedback"))
-        candidate = _find_candidate(chunk)
+    def _decode(self, event: str, content: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        if event == "error" or content.get("error"):
+            raise classify_event("google", content)
+        merge_non_null(self._usage, content.get("usageMetadata"))
+        yield from self._begin(str(content.get("modelVersion") or ""), self.usage)
+        self._take_feedback(content.get("promptFeedback"))
+        candidate = _find_candidate(content)
         for part in _read_parts(candidate):
             yield from self._blocks.add_part(part, read_count(self._usage, "thoughtsTokenCount") or 0)
         self._take_end(candidate)
@@ -198,12 +178,6 @@ def _read_parts(candidate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise build_malformed_error("a part")
     return parts
-
-
-def _parse_error_event(data: str) -> Mapping[str, Any]:
-    """Wrap the data of an error event in an error object."""
-    content = parse_json_object(data)
-    return content if content.get("error") else {"error": content or data}
 
 
 @dataclass(slots=True)

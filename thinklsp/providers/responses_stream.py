@@ -23,7 +23,6 @@ from thinklsp.core.stream_events import (
     FieldsDelta,
     InputJsonDelta,
     MessageFinished,
-    MessageStarted,
     StreamEvent,
     TextBuffer,
     TextDelta,
@@ -31,12 +30,11 @@ from thinklsp.core.stream_events import (
     UnmatchedEvent,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.decoding import (
-    build_cut_off_error,
     build_malformed_error,
     check_argument_size,
     explain_unknown_ending,
-    parse_event,
     read_count,
     read_index,
     read_object,
@@ -71,22 +69,22 @@ class ItemDraft:
     """An output item that arrives in pieces.
 
     `finished_item` is None while the item is open. `unencrypted_item` is a finished thinking item without encrypted
-    content, which may still arrive in the final response. `has_shown_text` is true if any text was emitted, and
-    `has_shown_words` is true if any of it was not blank.
+    content, which may still arrive in the final response. `shown_messages` contains the indexes of all messages in the
+    answer whose text was emitted. A blank line separates a message from the first one.
     """
 
-    def __init__(self, index: int, opening: Mapping[str, Any]) -> None:
+    def __init__(self, index: int, opening: Mapping[str, Any], shown_messages: set[int]) -> None:
         self.index = index
         self.kind = resolve_kind(opening)
         self.finished_item: dict[str, Any] | None = None
         self.unencrypted_item: Mapping[str, Any] | None = None
-        self.has_shown_text = self.has_shown_words = False
+        self._shown_messages = shown_messages
         self._shown_text = TextBuffer()
         self._opening = opening
         self._pieces: dict[tuple[PartKind, int], TextBuffer] = {}
         self._last_shown: tuple[PartKind, int] | None = None
         self._has_summary = False
-        self._reasoning_part: int | None = None
+        self.reasoning_part: int | None = None
         self._argument_chars = 0
 
     @property
@@ -99,38 +97,24 @@ class ItemDraft:
         )
         return BlockStarted(self.index, self.kind, fields)
 
-    def add_piece(self, part: PartKind, number: int, text: str, *, is_separate: bool) -> list[StreamEvent]:
+    def add_piece(self, part: PartKind, number: int, text: str) -> list[StreamEvent]:
         """Add a piece of a content part.
 
-        `is_separate` is true if the answer contains text from an earlier message, so a blank line is needed.
+        Some servers send each piece of the reasoning text under a new index, so all pieces get the index of the first.
         """
         if not text:
             return []
         if part == "arguments":
-            self._count_argument_chars(len(text))
-        number = self._normalize_number(part, number)
+            self._argument_chars += len(text)
+            check_argument_size(self._argument_chars)
+        if part == "reasoning_text":
+            number = self.reasoning_part = number if self.reasoning_part is None else self.reasoning_part
         if (pieces := self._pieces.get((part, number))) is None:
             pieces = self._pieces[part, number] = ArgumentBuffer() if part == "arguments" else TextBuffer()
         pieces.append(text)
-        return self._show_text(part, number, text, is_separate=is_separate)
+        return self._show_text(part, number, text)
 
-    def settle_part(self, part: PartKind, number: int, text: str, *, is_separate: bool) -> list[StreamEvent]:
-        """Replace the pieces of a content part with the finished part. Emit any text that was missing."""
-        number = self._normalize_number(part, number)
-        so_far = str(self._pieces.get((part, number), ""))
-        is_end = part == "reasoning_text" and so_far.endswith(text)
-        if part == "reasoning_text":
-            self._reasoning_part = None
-        if not text or text == so_far or is_end:
-            return []
-        self._pieces[part, number] = TextBuffer(text)
-        return (
-            self._show_text(part, number, text[len(so_far) :], is_separate=is_separate)
-            if text.startswith(so_far)
-            else []
-        )
-
-    def finish_item(self, item: Mapping[str, Any] | None, *, cut: bool, is_separate: bool) -> list[StreamEvent]:
+    def finish_item(self, item: Mapping[str, Any] | None, *, cut: bool) -> list[StreamEvent]:
         """Finish the item. `item` is the complete item, or None if the provider did not send it.
 
         `cut` is true if the answer is incomplete.
@@ -143,23 +127,26 @@ class ItemDraft:
         text, shown_text = self._extract_text(whole), str(self._shown_text)
         # Free copies of the text early to save memory.
         self._shown_text, self._pieces = TextBuffer(), {}
-        if text and self.kind == "text" and (shown_text.startswith(_PARAGRAPH_BREAK) if shown_text else is_separate):
+        if text and self.kind == "text" and self._is_later_message():
             text = _PARAGRAPH_BREAK + text
         if not text.startswith(shown_text):
-            self.has_shown_text, self.has_shown_words = bool(text), bool(text.strip())
             return [BlockStopped(self.index, whole, text)]
         return [*self._emit_text(text[len(shown_text) :]), BlockStopped(self.index, whole)]
 
-    def _show_text(self, part: PartKind, number: int, text: str, *, is_separate: bool) -> list[StreamEvent]:
-        """Emit text for display. Full thinking is emitted only if there is no thinking summary.
+    def _is_later_message(self) -> bool:
+        return bool(self._shown_messages) and min(self._shown_messages, default=0) != self.index
 
-        Blank lines separate paragraphs of thinking, and separate a second message from the first message.
+    def _show_text(self, part: PartKind, number: int, text: str) -> list[StreamEvent]:
+        """Emit text for display, with a blank line between paragraphs of thinking and between messages.
+
+        Full thinking is emitted only if there is no thinking summary.
         """
         self._has_summary = self._has_summary or part == "summary_text"
         if part in ("refusal", "arguments") or (part == "reasoning_text" and self._has_summary):
             return []
-        is_next = self._last_shown not in (None, (part, number)) if self.kind == "thinking" else is_separate
-        if is_next and (self.kind == "thinking" or not self.has_shown_text):
+        is_thinking, is_first = self.kind == "thinking", self._last_shown is None
+        is_next = not is_first and self._last_shown != (part, number)
+        if is_next if is_thinking else is_first and self._is_later_message():
             text = _PARAGRAPH_BREAK + text
         self._last_shown = (part, number)
         return self._emit_text(text)
@@ -168,23 +155,19 @@ class ItemDraft:
         if not text:
             return []
         self._shown_text.append(text)
-        self.has_shown_text = True
-        self.has_shown_words = self.has_shown_words or not text.isspace()
-        return [BlockDelta(self.index, TextDelta(text) if self.kind == "text" else ThinkingDelta(text))]
+        if self.kind == "thinking":
+            return [BlockDelta(self.index, ThinkingDelta(text))]
+        self._shown_messages.add(self.index)
+        return [BlockDelta(self.index, TextDelta(text))]
 
     def _emit_call(self, whole: Mapping[str, Any], *, cut: bool) -> list[StreamEvent]:
         """Emit a tool call's arguments, and its ID and name if they differ from those in the start event."""
         status, fields = whole.get("status"), _extract_call_fields(whole)
         is_half = status == "incomplete" or (cut and status != "completed")
         arguments = _INVALID_ARGUMENTS if is_half else read_string(whole, "arguments")
-        self._argument_chars = 0
-        self._count_argument_chars(len(arguments))
+        check_argument_size(len(arguments))
         renamed = [] if fields == _extract_call_fields(self._opening) else [BlockDelta(self.index, FieldsDelta(fields))]
         return [*renamed, BlockDelta(self.index, InputJsonDelta(arguments))]
-
-    def _count_argument_chars(self, chars: int) -> None:
-        self._argument_chars += chars
-        check_argument_size(self._argument_chars)
 
     def _complete_item(self, item: Mapping[str, Any] | None, *, cut: bool) -> dict[str, Any]:
         """Return the finished item. Missing fields are filled in from the pieces."""
@@ -235,15 +218,6 @@ class ItemDraft:
         places = sorted(place for place in self._pieces if place[0] == kind)
         return _PARAGRAPH_BREAK.join(str(self._pieces[place]) for place in places)
 
-    def _normalize_number(self, part: PartKind, number: int) -> int:
-        """Return the index of a content part.
-
-        Some servers send each piece of the reasoning text under a new index, so all pieces get the index of the first.
-        """
-        if part == "reasoning_text" and self._reasoning_part is None:
-            self._reasoning_part = number
-        return self._reasoning_part if part == "reasoning_text" and self._reasoning_part is not None else number
-
 
 def read_refusal(message: Mapping[str, Any]) -> str:
     """Return the refusal in a finished message, or an empty string."""
@@ -271,7 +245,6 @@ _PIECES: Mapping[str, tuple[PartKind, str, str]] = {
     "response.reasoning_text": ("reasoning_text", "reasoning", "content_index"),
     "response.function_call_arguments": ("arguments", "function_call", "content_index"),
 }
-_WHOLE_PARTS = ("response.content_part.done", "response.reasoning_summary_part.done")
 _CUT_REASONS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 _OUTPUT_USED_UP_NOTICE = (
     "Thinking used up the output limit before the model could answer: a lower `effort` leaves more room."
@@ -289,25 +262,21 @@ _REMOVAL_REASONS: Mapping[str, str] = {
 }
 
 
-class OpenAiResponsesDecoder:
+class OpenAiResponsesDecoder(StreamDecoder):
     """A decoder for the Responses API's event stream."""
 
+    usage = Usage()
+
     def __init__(self) -> None:
+        super().__init__()
         self._drafts: dict[int, ItemDraft] = {}
         self._removals: list[str] = []
-        self._text_indexes: set[int] = set()
+        self._shown_messages: set[int] = set()
         # Tool calls whose arguments arrived before their names. A call becomes a block when its name arrives.
         self._unnamed_calls: set[int] = set()
         self._response_id = ""
-        self._started = False
-        self._finished = False
-        self.usage = Usage()
 
-    def feed(self, event: str, data: str) -> list[StreamEvent]:
-        """Decode the data of a server-sent event, or a complete JSON response. Raise ProviderError for an error."""
-        if self._finished or data.strip() in ("", "[DONE]"):
-            return []
-        content = parse_event(event, data)
+    def _decode(self, event: str, content: Mapping[str, Any]) -> list[StreamEvent]:
         self._update_usage(content)
         match content.get("type", event):
             case "response.created" | "response.queued" | "response.in_progress" as name:
@@ -329,17 +298,14 @@ class OpenAiResponsesDecoder:
                 raise classify_event("responses", read_object(content, "response"))
             case "error":
                 raise classify_event("responses", content)
-            case str() as name if name in _WHOLE_PARTS:
-                return self._read_whole_part(content)
-            case str() as name if name.startswith("response."):
-                return self._read_piece(name, content)
+            case "response.reasoning_text.done":
+                if (draft := self._drafts.get(read_index(content, "output_index"))) is not None:
+                    draft.reasoning_part = None
+                return []
+            case str() as name if name.removesuffix(".delta") in _PIECES:
+                return self._add_piece(content, *_PIECES[name.removesuffix(".delta")])
             case _:
                 return self._read_whole(content)
-
-    def finish(self) -> list[StreamEvent]:
-        if not self._finished:
-            raise build_cut_off_error()
-        return []
 
     def _update_usage(self, content: Mapping[str, Any]) -> None:
         """Update the usage if the event contains a response with usage."""
@@ -355,10 +321,7 @@ class OpenAiResponsesDecoder:
             raise StreamProtocolError("The provider started a second message within the same answer.")
         self._response_id = self._response_id or response_id
         self._removals = _read_removals(response.get("input_transformations")) or self._removals
-        if self._started:
-            return []
-        self._started = True
-        return [MessageStarted(read_string(response, "model"), Usage())]
+        return self._begin(read_string(response, "model"))
 
     def _open_item(
         self, index: int, item: Mapping[str, Any], *, by_piece: bool = False
@@ -375,7 +338,7 @@ class OpenAiResponsesDecoder:
             return draft, [draft.build_start()] if is_named else []
         if not read_string(item, "type"):
             raise build_malformed_error("a block")
-        draft = self._drafts[index] = ItemDraft(index, item)
+        draft = self._drafts[index] = ItemDraft(index, item, self._shown_messages)
         # Some servers send the first item without a preceding `response.created` event.
         events = self._begin_message({})
         if by_piece and draft.kind == "tool_use":
@@ -383,28 +346,9 @@ class OpenAiResponsesDecoder:
             return draft, events
         return draft, [*events, draft.build_start()]
 
-    def _read_piece(self, name: str, content: Mapping[str, Any]) -> list[StreamEvent]:
-        stem, _, end = name.rpartition(".")
-        if stem not in _PIECES or end not in ("delta", "done"):
-            return []
-        part, item_type, counter = _PIECES[stem]
-        text = read_text(content, "delta" if end == "delta" else _find_text_field(part))
-        return self._add_piece(content, part, item_type, counter, text, whole=end == "done")
-
-    def _read_whole_part(self, content: Mapping[str, Any]) -> list[StreamEvent]:
-        content_part = read_object(content, "part")
-        for part, item_type, counter in _PIECES.values():
-            if content_part.get("type") == part:
-                return self._add_piece(
-                    content, part, item_type, counter, read_text(content_part, _find_text_field(part)), whole=True
-                )
-        return []
-
-    def _add_piece(
-        self, content: Mapping[str, Any], part: PartKind, item_type: str, counter: str, text: str, *, whole: bool
-    ) -> list[StreamEvent]:
-        """Add a piece of an item, or a complete content part. A piece that arrives before its item starts the item."""
-        index = read_index(content, "output_index")
+    def _add_piece(self, content: Mapping[str, Any], part: PartKind, item_type: str, counter: str) -> list[StreamEvent]:
+        """Add a piece of an item. A piece that arrives before its item starts the item."""
+        index, text = read_index(content, "output_index"), read_text(content, "delta")
         draft = self._drafts.get(index)
         events: list[StreamEvent] = []
         if draft is None:
@@ -414,9 +358,7 @@ class OpenAiResponsesDecoder:
         if draft.finished_item is not None:
             return events
         number = content.get(counter)
-        take = draft.settle_part if whole else draft.add_piece
-        events += take(part, number if isinstance(number, int) else 0, text, is_separate=self._is_separate(draft))
-        return self._track_text(draft, events)
+        return [*events, *draft.add_piece(part, number if isinstance(number, int) else 0, text)]
 
     def _end_item(self, index: int, item: Mapping[str, Any]) -> list[StreamEvent]:
         """Finish an item. Thinking stays open if its encrypted content is missing.
@@ -437,16 +379,7 @@ class OpenAiResponsesDecoder:
         draft, events = (self._drafts[index], []) if item is None else self._open_item(index, item)
         if draft.finished_item is not None:
             return []
-        events += draft.finish_item(item, cut=cut, is_separate=self._is_separate(draft))
-        return self._track_text(draft, events)
-
-    def _is_separate(self, draft: ItemDraft) -> bool:
-        return len(self._text_indexes) > (draft.index in self._text_indexes)
-
-    def _track_text(self, draft: ItemDraft, events: list[StreamEvent]) -> list[StreamEvent]:
-        if draft.kind == "text" and draft.has_shown_text:
-            self._text_indexes.add(draft.index)
-        return events
+        return [*events, *draft.finish_item(item, cut=cut)]
 
     def _end_message(self, response: Mapping[str, Any], *, cut: bool) -> list[StreamEvent]:
         events = self._begin_message(response)
@@ -478,10 +411,6 @@ class OpenAiResponsesDecoder:
                 return self._end_message(content, cut=status == "incomplete")
 
 
-def _find_text_field(part: PartKind) -> str:
-    return part if part in ("refusal", "arguments") else "text"
-
-
 def _finish_message(
     response: Mapping[str, Any], drafts: Iterable[ItemDraft], removals: Sequence[str], *, cut: bool
 ) -> MessageFinished:
@@ -491,7 +420,7 @@ def _finish_message(
     """
     items = [(draft.kind, draft.finished_item or {}) for draft in drafts]
     refusal = "".join(read_refusal(item) for kind, item in items if kind == "text")
-    spoke = any(draft.has_shown_words for draft in drafts if draft.kind == "text")
+    spoke = any(text.strip() for _, item in items for text in _collect_texts(item, "content", "output_text"))
     calls = any(kind == "tool_use" for kind, _ in items)
     details = response.get("incomplete_details")
     why = read_string(details, "reason") if isinstance(details, dict) else ""

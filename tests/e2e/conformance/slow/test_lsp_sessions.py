@@ -176,26 +176,6 @@ async def test_usage_is_what_the_provider_reported(begin: Begin) -> None:
     assert (await client.command("thinklsp.usage"))["sessionId"] != identity
 
 
-async def test_a_change_that_drops_the_cache_says_so(begin: Begin) -> None:
-    prompt = "Look. " + "These are the rules that you follow. " * 400
-    outside = await begin(answer(Thinking(), Text("Seen.")))
-    client = outside.client
-    identity = (await chat(outside, prompt))["sessionId"]
-    usage = outside.provider.requests[0].usage
-    cached = usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
-    said = f"the next request resends {cached:,} cached tokens (about $"
-    for command, value in (("effort", "low"), ("model", "claude-haiku-4-5"), ("thinking", "off")):
-        told = await client.command(f"thinklsp.{command}", {"value": value})
-        assert said in told["notice"], told
-        await client.command(f"thinklsp.{command}", {"value": "auto" if command != "model" else MODEL})
-    # The same in other words, or no wish at all, costs nothing.
-    assert "cached" not in ((await client.command("thinklsp.effort"))["notice"] or "")
-    same = await client.command("thinklsp.thinking", {"value": "adaptive", "sessionId": identity})
-    assert "cached" not in (same["notice"] or "")
-    dear = await client.command("thinklsp.model", {"value": "claude-unheard-of", "sessionId": identity})
-    assert f"{cached:,} cached tokens (cost unknown)" in dear["notice"]
-
-
 async def test_a_store_that_cannot_be_used_is_told_once(begin: Begin) -> None:
     outside = await begin(say("One."), say("Two."))
     folder = outside.home / "state" / "sessions"
