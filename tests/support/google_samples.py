@@ -149,7 +149,7 @@ def answered(call_id: str | None, value: str = "content", name: str = "read_file
 
 
 def broken_rules(contents: list[Json], *, signed_calls: bool) -> list[str]:
-    """A sentence for a rule of the service, or one of ours, that the contents break. `signed_calls`: from Gemini 3 on."""
+    """A sentence for a rule of the service, or of ours, that the contents break. `signed_calls`: from Gemini 3 on."""
     try:
         read_conversation(read_request({"contents": contents}), frozenset())
     except RequestRejected as refusal:

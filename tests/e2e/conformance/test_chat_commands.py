@@ -16,7 +16,6 @@ from tests.e2e.acting import (
     edit_file,
     reach,
     read_choices,
-    refused,
     say,
     send,
     write_prompt,
@@ -379,25 +378,6 @@ async def test_a_document_saved_under_another_name_gets_its_answer(begin: Begin,
     )
 
 
-async def test_documents_side_by_side(begin: Begin) -> None:
-    holds = [Hold(), Hold(), Hold()]
-    outside = await begin(*(answer(Text(f"Answer {number}."), before=hold) for number, hold in enumerate(holds)))
-    client = outside.client
-    uris = [outside.open(f"{number}.chat.md", f"Question {number}?") for number in range(3)]
-    turns = []
-    for number, uri in enumerate(uris):
-        turns.append(client.command("thinklsp.send", {"uri": uri}, token=number))
-        await outside.provider.asked(number + 1)
-    for number in (2, 0, 1):
-        holds[number].release()
-        result = await turns[number]
-        text = client.text(uris[number]) or ""
-        assert text.endswith(f"Question {number}?\n\n## thinklsp\n\nAnswer {number}.\n\n## You\n\n")
-        assert text.startswith(f"<!-- thinklsp session: {result['sessionId']} -->")
-    assert len({result["sessionId"] for result in [await turn for turn in turns]}) == 3
-    assert len(client.edits()) == 3
-
-
 async def test_unchangeable_document_is_answered_in_another_one(begin: Begin) -> None:
     outside, client, uri = await begin_talk(begin, "Hello?", say(ANSWER), say("Again."))
 
@@ -415,10 +395,3 @@ async def test_unchangeable_document_is_answered_in_another_one(begin: Begin) ->
     [other] = shown
     assert (client.text(other) or "").count("## thinklsp") == 2
     assert client.text(uri) == "Hello?"
-
-
-async def test_a_workspace_without_sessions_has_nothing_to_shorten(begin: Begin) -> None:
-    outside = await begin()
-    await refused(
-        outside.client.command("thinklsp.compact", {}, token="t"), match="there is no session in this workspace"
-    )

@@ -11,7 +11,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, check_sentence, said
-from tests.support.signing_server import Cut, Failure, Hold, Redacted, Seen, Text, Thinking, Tool, answer
+from tests.support.signing_server import Failure, Hold, Redacted, Seen, Text, Thinking, Tool, answer
 from thinklsp.agent.request_fallbacks import STRIP_NOTICE
 
 
@@ -212,20 +212,6 @@ async def test_a_turn_that_is_stopped_holds_its_edits(begin: Begin, stop: str) -
     assert named(await client.code_actions(uri, "x"), "apply")
     assert (await client.command("thinklsp.apply", {"turnId": result["turnId"]}))["applied"] in (True, "all")
     assert client.text(uri) == "x = 2\n"
-
-
-async def test_broken_stream_is_retried_and_discarded(begin: Begin) -> None:
-    outside, _, uri = await begin_file(
-        begin,
-        "x = 1\n",
-        answer(Thinking(), Text("Half"), edit_file("a.py", "1", "3"), Cut()),
-        Failure(529, "overloaded_error", "Overloaded", {"retry-after": "0"}),
-        answer(Thinking(), edit_file("a.py", "1", "2")),
-        say("Done."),
-    )
-    result = await outside.edit(uri)
-    assert (result["stopReason"], outside.client.text(uri)) == ("end_turn", "x = 2\n")
-    assert "Half" not in said(outside.provider.requests[-1].body)
 
 
 async def test_calls_with_one_id_get_a_result_each(begin: Begin) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from lsprotocol import types
 
 from tests.e2e.acting import edit_file, reach, read_before, release, write_file
@@ -13,7 +12,7 @@ from tests.support.client.actions import Request
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, statuses
-from tests.support.signing_server import Hold, Item, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Hold, Item, Text, Thinking, Tool, answer
 
 TEXT = "".join(f"line {number} 🙂 = {number}\n" for number in range(1, 31))
 MODEL_EDIT = edit_file("app.py", "line 15 🙂 = 15", "line 15 🙂 = fifteen")
@@ -103,17 +102,6 @@ async def test_an_edit_that_the_user_refuses_is_offered_again(begin: Begin) -> N
     assert client.text(uri) == MODEL_TEXT
 
 
-async def test_a_client_without_apply_edit_is_sent_none(begin: Begin) -> None:
-    outside, client, uri, turn, hold = await editing(begin, announce=capabilities(workspace__applyEdit=None))
-    result = await release(hold, outside, turn)
-    assert client.edits() == []
-    assert result["edits"]["applied"] == "none"
-    [apply] = named(await client.code_actions(uri, "line 15"), "apply")
-    client.editor.capabilities = capabilities()
-    assert client.editor.apply_edit(types.ApplyWorkspaceEditParams(apply.edit)).applied
-    assert client.text(uri) == MODEL_TEXT
-
-
 async def test_a_client_without_document_changes_gets_changes(begin: Begin) -> None:
     announce = capabilities(
         workspace__workspaceEdit={"failureHandling": "abort"}, general__positionEncodings=["utf-16"]
@@ -126,19 +114,3 @@ async def test_a_client_without_document_changes_gets_changes(begin: Begin) -> N
     assert statuses(result) == {"app.py": "applied", "new.py": "refused"}
     assert all(file["reason"] for file in result["edits"]["files"] if file["status"] == "refused")
     assert client.text(uri) == MODEL_TEXT
-
-
-@pytest.mark.parametrize("operation", ["rename", "delete"])
-async def test_files_are_renamed_and_deleted_by_the_editor(begin: Begin, operation: str) -> None:
-    call = {
-        "rename": tool("rename_file", path="old.py", new_path="deep/new.py"),
-        "delete": tool("delete_file", path="old.py"),
-    }[operation]
-    outside, client, _, turn, hold = await editing(begin, call, **{"old.py": "old = '🙂'\n"})
-    assert client.text(outside.uri("old.py")) == "old = '🙂'\n"
-    result = await release(hold, outside, turn)
-    assert result["edits"]["applied"] == "all"
-    [sent] = client.edits()
-    assert operation in [getattr(change, "kind", None) for change in sent.edit.document_changes]
-    assert client.text(outside.uri("old.py")) is None
-    assert client.text(outside.uri("deep/new.py")) == ("old = '🙂'\n" if operation == "rename" else None)

@@ -13,7 +13,7 @@ from tests.e2e.conftest import Begin
 from tests.support.client.actions import Editing, ResponseError
 from tests.support.client.lsp import CONVERTER, named
 from tests.support.outside import Outside, said, statuses
-from tests.support.signing_server import Text, answer
+from tests.support.signing_server import answer
 from tests.support.stored_sessions import rows
 
 Json = Any
@@ -168,29 +168,6 @@ async def test_a_client_that_gave_no_token_gets_one_message(begin: Begin) -> Non
     assert message.startswith("1 of 3 files changed; money.py and test_money.py are waiting. The code action ")
 
 
-# What the editor answers -> the reason that each file has, and the one sentence about them all.
-REFUSALS: list[tuple[Any, str, str]] = [
-    (types.ApplyWorkspaceEditResult(applied=False), "it is waiting to be applied", "are waiting."),
-    (
-        types.ApplyWorkspaceEditResult(applied=False, failure_reason="disk full"),
-        "disk full",
-        "are waiting. The editor says: disk full",
-    ),
-]
-
-
-@pytest.mark.parametrize(("reply", "reason", "end"), REFUSALS)
-async def test_a_refused_edit_waits_with_the_words_of_the_editor(
-    begin: Begin, reply: Any, reason: str, end: str
-) -> None:
-    """*Discard* is no failure, and a reason is not dropped."""
-    outside = await begin(EDIT_ALL, DONE, files=FILES)
-    outside.client.editor.handlers["workspace/applyEdit"] = lambda _: reply
-    result = await chat(outside, "Use Decimal.")
-    assert {file["reason"] for file in result["edits"]["files"]} == {reason}
-    assert f"Nothing was changed; invoice.py, money.py and test_money.py {end}" in result["notices"]
-
-
 TWO = TEN.replace("l10\n", "TEN\n")
 BOM = "\ufeff"
 
@@ -243,17 +220,6 @@ async def test_a_turn_is_undone_however_its_document_was_opened_again(begin: Beg
             outside.client.close_document(uri)
 
 
-@pytest.mark.parametrize("text", [TWO, crlf(TWO), TWO[:-1], TEN], ids=["as it is", "CRLF", "no last end", "not saved"])
-async def test_an_edit_of_a_file_that_is_opened_afterwards(begin: Begin, text: str) -> None:
-    """Neovim ends the last line of a text whose file does not."""
-    outside, _, uri = await begin_file(begin, TEN, *script())
-    outside.client.close_document(uri)
-    assert statuses(await chat(outside, "Go.")) == {"a.py": "applied"}
-    outside.client.open(uri, text, version=7)
-    assert len(named(await outside.client.code_actions(uri, "l1"), "undo")) == 1
-    await undone(outside, uri, text.replace("TEN", "l10"))
-
-
 async def test_created_file_saved_in_other_format_can_be_undone(begin: Begin) -> None:
     outside = await begin(answer(write_file("new.py", "x\ny")), say("Done."))
     assert statuses(await chat(outside, "Go.")) == {"new.py": "applied"}
@@ -278,34 +244,3 @@ async def test_opened_again_with_the_new_text_in_place_of_a_change(begin: Begin)
     assert (statuses(result), result["notices"]) == ({"a.py": "applied"}, [])
     assert named(await client.code_actions(uri, "l1"), "apply") == []
     await undone(outside, uri, TEN)
-
-
-@pytest.mark.parametrize("version", [1, 9])
-async def test_opened_again_with_another_text_before_the_edit_is_made(begin: Begin, version: int) -> None:
-    """Versions begin anew: the same one may be another text."""
-    outside = await begin(*script(), files={"a.py": TEN})
-    client, uri = outside.client, outside.open("a.py")
-
-    def refuse(_: Any) -> Any:
-        del client.editor.handlers["workspace/applyEdit"]
-        client.close_document(uri)
-        client.open(uri, "new\n" + TEN, version=version)
-        return types.ApplyWorkspaceEditResult(applied=False, failure_reason="closed")
-
-    client.editor.handlers["workspace/applyEdit"] = refuse
-    assert statuses(await chat(outside, "Go.")) == {"a.py": "applied"}
-    assert client.text(uri) == "new\n" + TWO
-    await undone(outside, uri, "new\n" + TEN)
-
-
-async def test_action_edit_is_merged_onto_the_open_text(begin: Begin) -> None:
-    first, _ = script()
-    outside = await begin(first, answer(Text("cut"), stop_reason="max_tokens"), files={"a.py": TEN})
-    client, uri = outside.client, outside.open("a.py")
-    assert statuses(await chat(outside, "Go.")) == {"a.py": "held"}
-    assert len(named(await client.code_actions(uri, "l1"), "apply")) == 1
-    client.close_document(uri)
-    client.open(uri, "new\n" + TEN)
-    [apply] = named(await client.code_actions(uri, "l1"), "apply")
-    assert client.editor.apply_edit(types.ApplyWorkspaceEditParams(apply.edit)).applied
-    assert client.text(uri) == "new\n" + TWO

@@ -62,13 +62,6 @@ async def test_changes_are_annotated_by_group(begin: Begin, review: str, asks: l
     assert outside.client.calls(QUESTION) == []
 
 
-async def test_an_edit_within_the_request_is_no_question(begin: Begin) -> None:
-    outside, uri = await editing(begin, HERE, announce=PLAIN)
-    assert (await change(outside, uri))["edits"]["applied"] == "all"
-    assert outside.client.calls(QUESTION) == []
-    assert outside.client.edits()[0].edit.change_annotations is None
-
-
 # The line of a bare cursor, a call -> the lines that the model gets, the number of questions
 CURSORS: list[tuple[int, Tool, str, int]] = [
     (1, HERE, "lines 1-2 of 26", 0),
@@ -111,16 +104,6 @@ async def test_what_goes_beyond_the_request_is_asked_about(
     [asked] = outside.client.calls(QUESTION)
     assert all(part in asked.params.message for part in told)
     assert [action.title for action in asked.params.actions] == ["Apply", "Show the diff", "Not now"]
-
-
-async def test_neovim_gets_a_question_and_no_annotations(begin: Begin) -> None:
-    """T-M7: Neovim announces annotations and shows them as messages that wait for Enter."""
-    outside, uri = await editing(begin, HERE, OTHER, client_name="Neovim")
-    outside.client.editor.message_answers = ["Apply"]
-    assert (await change(outside, uri))["edits"]["applied"] == "all"
-    [sent] = outside.client.edits()
-    assert sent.edit.change_annotations is None
-    assert len(outside.client.calls(QUESTION)) == 1
 
 
 # A client, what it announces -> the text of a new file. Neovim alone inserts text in front of an empty line.

@@ -69,19 +69,6 @@ async def outcome(turn: Request) -> str | int:
         return error.code
 
 
-async def test_a_choice_for_a_session_in_mid_turn_counts_from_the_next(begin: Begin) -> None:
-    hold = Hold()
-    script = (say("first"), answer(Thinking(), read_file("a.py")), answer(Thinking(), hold, Text("done")), say("third"))
-    outside = await begin(*script, files={"a.py": "x = 1\n"})
-    session = (await chat(outside, "one"))["sessionId"]
-    turn = await reach(hold, start_chat(outside, "two", sessionId=session, token="two"))
-    assert (await outside.client.command("thinklsp.effort", {"value": "low", "sessionId": session}))["value"] == "low"
-    assert (await release(hold, outside, turn))["text"] == "done"
-    await chat(outside, "three", sessionId=session)
-    efforts = [request.body.get("output_config") for request in outside.provider.requests]
-    assert efforts == [None, None, None, {"effort": "low"}]
-
-
 async def test_two_turns_on_a_file_that_is_not_open(begin: Begin) -> None:
     def script(body: Any) -> Any:
         text = said(body)
@@ -97,16 +84,6 @@ async def test_two_turns_on_a_file_that_is_not_open(begin: Begin) -> None:
         assert statuses(await outside.result(turn)) == {"b.py": "applied"}
     expected = TEN.replace("l1\n", "n1\nn2\nl1\n", 1).replace("l9\n", "NINE\n")
     assert outside.client.text(outside.uri("b.py")) == expected
-
-
-async def test_what_a_closed_file_holds_is_looked_up_again(begin: Begin) -> None:
-    """Opened, changed, saved and closed between two turns: the second edit lands in the text that is there now."""
-    first, second = (answer(edit_file("b.py", *lines)) for lines in (("l3\n", "three\n"), ("l5\n", "five\n")))
-    outside = await begin(first, say("done"), second, say("done"), files={"b.py": TEN})
-    await chat(outside, "one")
-    (outside.root / "b.py").write_text("first\nsecond\n" + TEN)
-    await chat(outside, "two")
-    assert outside.client.text(outside.uri("b.py")) == "first\nsecond\n" + TEN.replace("l5\n", "five\n")
 
 
 async def test_pending_edit_reports_its_conflict_before_it_wins(begin: Begin) -> None:
@@ -185,22 +162,6 @@ async def test_an_edit_that_the_editor_drops_but_reports_as_applied(begin: Begin
     await client.run_action(action)
     assert client.text(uri) == "x = 2\n"
     assert named(await client.code_actions(uri, "x"), "apply") == []
-
-
-async def test_unreported_conflict_is_reported_before_proposal_wins(begin: Begin) -> None:
-    edits = [edit_file("a.py", "l3\n", "THREE\n"), edit_file("a.py", "l8\n", "EIGHT\n")]
-    outside, _, uri = await begin_file(begin, TEN, answer(*edits), answer(Text("cut"), stop_reason="max_tokens"))
-    turn = {"turnId": (await chat(outside, "go"))["turnId"]}
-    outside.client.change(uri, "l3\n", "mine 3\n")
-    assert (await outside.client.command("thinklsp.apply", turn))["files"][0]["status"] == "conflict"
-    outside.client.change(uri, "l8\n", "mine 8\n")
-    again = await outside.client.command("thinklsp.apply", turn)
-    assert again["files"][0]["status"] == "conflict", "line 8 was typed after the user had been told of line 3"
-    assert outside.client.text(uri) == TEN.replace("l3\n", "mine 3\n").replace("l8\n", "mine 8\n")
-    outside.client.change(uri, "l10\n", "mine 10\n")
-    assert (await outside.client.command("thinklsp.apply", turn))["applied"] == "all"
-    expected = TEN.replace("l3\n", "THREE\n").replace("l8\n", "EIGHT\n").replace("l10\n", "mine 10\n")
-    assert outside.client.text(uri) == expected
 
 
 async def test_a_cancel_while_the_edit_is_looked_for_ends_the_looking(begin: Begin) -> None:
