@@ -26,7 +26,6 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", 
 LATE_IMPORTS = {
     "thinklsp/__main__.py": "nothing is imported before the search path is safe",
     "thinklsp/acp/acp_server.py": "`initialize` is answered before the engine is loaded",
-    "thinklsp/cli/demo.py": "the title of the demo is shown before pygls is loaded",
     "thinklsp/cli/main.py": "only the kind of server that is wanted is loaded",
     "thinklsp/cli/store.py": "psycopg is an optional package",
     "thinklsp/cli/serve_sockets.py": "as in main.py; the libraries of tokens, metrics and traces are optional",
@@ -111,7 +110,6 @@ def test_imports_inside_functions_have_a_reason() -> None:
         ("lsp/transport/connection.py", engine),
         ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
         # One subcommand does not load what another one needs.
-        ("cli/demo.py", ["cli.demo_script"]),
         ("cli/main.py", ["cli", "cli.serve_sockets"]),
         ("cli/serve_sockets.py", sockets),
         ("cli/serve_stdio.py", stdio),

@@ -127,8 +127,8 @@ OPENERS = (
 # the editor that is set up.
 STARTERS = (
     "thinklsp/sandbox/launcher.py", "thinklsp/sandbox/process.py", "thinklsp/sandbox/bubblewrap.py",
-    "thinklsp/sandbox/process.py", "thinklsp/settings/access.py", "thinklsp/cli/demo_client.py",
-    "thinklsp/cli/demo_script.py", "thinklsp/cli/setup/__init__.py", "thinklsp/cli/setup/editors.py",
+    "thinklsp/sandbox/process.py", "thinklsp/settings/access.py", "thinklsp/cli/demo_editor.py",
+    "thinklsp/cli/demo.py", "thinklsp/cli/setup/__init__.py", "thinklsp/cli/setup/editors.py",
     "thinklsp/workers/__init__.py", "thinklsp/mcp_client/guarded_process.py", "thinklsp/mcp_client/server_guard.py",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from tests.stand_ins.http_server import Simulator
 from tests.support.images import png
 from tests.support.outside import TURN_RESULT, USAGE
 from tests.support.shadowing import needs_sandbox
-from thinklsp.cli.ask_screen import AskScreen
+from thinklsp.cli.ask import AskScreen
 from thinklsp.cli.terminal import create_console
 from thinklsp.core.events import RetryScheduled, TextStreamed
 from thinklsp.offline.scenario import parse_scenario

@@ -28,26 +28,6 @@ def test_the_document_holds_the_table_that_the_program_prints(document):
     assert text.partition(begin)[2].partition(end)[0] == table() + "\n"
 
 
-def test_config_alone_shows_what_is_set(cli, inside):
-    """T-Polish: it was a usage error."""
-    nothing = inside("config")
-    assert (nothing.returncode, nothing.stderr) == (0, "")
-    assert "does not exist" in nothing.stdout
-    assert "Every setting has its default value." in nothing.stdout
-    file = cli.home / "config.toml"
-    file.write_text('effort = "low"\nmax_steps = 7\ncolour = "red"\n')
-    shown = inside("config", "show", THINKLSP_CONFIG=str(file), THINKLSP_EFFORT="high")
-    assert shown.returncode == 0
-    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
-    assert lines[0] == f"Your file: {file}"
-    assert lines[2:4] == ['effort = "high" environment', "maxSteps = 7 user file"]
-    assert "colour" in lines[4]
-    assert "thinklsp config table" in lines[-1]
-    file.write_text("effort = ")
-    broken = inside("config", THINKLSP_CONFIG=str(file))
-    assert (broken.returncode, broken.stdout, "config.toml" in broken.stderr) == (1, "", True)
-
-
 KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "null": type(None)}
 KINDS |= {"number": (int, float)}
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinklsp.cli.terminal import (
-    SanitizingStream,
     create_console,
     format_size,
     format_usage_line,
@@ -42,12 +41,6 @@ MARKS = "\u202e\u2066\u200b\U000e0041\x1b\x00\x85\u2028\ufeff\x07"
 
 def test_no_mark_reaches_the_terminal_as_it_is() -> None:
     assert sanitize_text(MARKS) == "".join(f"<U+{ord(mark):04X}>" for mark in MARKS)
-
-
-@given(st.lists(st.text(alphabet="a\u202e\r\n👩💻❤\ufe0f\u200d", max_size=4), max_size=8))
-def test_a_text_in_pieces_is_shown_as_the_whole(pieces: list[str]) -> None:
-    stream = SanitizingStream()
-    assert "".join([*map(stream.sanitize, pieces), stream.finish()]) == sanitize_text("".join(pieces))
 
 
 def test_a_paragraph_is_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

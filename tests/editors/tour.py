@@ -12,7 +12,7 @@ from tests.editors.trial import HERE, Trial
 from tests.editors.vscode_driver import opened
 from tests.editors.workbench import IDLE, Workbench
 from tests.support.services import Service
-from thinklsp.cli.demo_script import PROJECT_FILES
+from thinklsp.cli.demo import PROJECT_FILES
 from thinklsp.offline.scenario import load_scenario
 
 SCENARIO = HERE / "tour.toml"

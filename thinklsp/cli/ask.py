@@ -12,14 +12,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Literal
+from typing import IO, Any, Literal, Self, TextIO, assert_never
 
 from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
-from thinklsp.cli.ask_screen import AskScreen
 from thinklsp.cli.terminal import (
     can_ask,
     choose,
@@ -27,13 +29,32 @@ from thinklsp.cli.terminal import (
     create_console,
     find_current_folder,
     format_usage_line,
+    is_live,
     render_diff,
+    render_plan,
+    render_tool,
     sanitize_text,
 )
 from thinklsp.core.choices import BUDGET_ANSWERS, EFFORT_SETTINGS, BudgetAnswer
 from thinklsp.core.edits import EditSet, count_hunks, format_diff
 from thinklsp.core.errors import PathRefused, ThinkLspError
-from thinklsp.core.events import TurnFinished
+from thinklsp.core.events import (
+    CompactionStarted,
+    ContextCompacted,
+    DataReceived,
+    Notice,
+    ReminderAdded,
+    RetryScheduled,
+    StepCommitted,
+    StepStarted,
+    TextStreamed,
+    ThinkingStreamed,
+    ThinkingTick,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFinished,
+)
 from thinklsp.core.prompt_syntax import split_skills
 from thinklsp.engine import ChatRequest, Choices, Engine, FrontEnd, Reference, Turn
 from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts, build_turn_result, count_unsent_hunks
@@ -41,7 +62,7 @@ from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.workspace.documents import open_extra_roots
-from thinklsp.workspace.overlay import FileOutcome, apply_to_disk
+from thinklsp.workspace.overlay import apply_to_disk
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
@@ -179,7 +200,10 @@ async def _run(
         if args.session is not None:
             summary = await SessionCommands(engine.store, SessionScope(request.workspace)).find(args.session)
             request = replace(request, session_id=summary.id)
-        with await _start(engine, request, choices, aside) as turn, _create_screen(turn, args, aside) as screen:
+        turn = await _start(engine, request, choices, aside)
+        thinking = turn.setup.display == "summary"
+        tools = not args.json or aside.is_terminal
+        with turn, AskScreen(None if args.json else sys.stdout, aside, thinking=thinking, tools=tools) as screen:
             shown_problems = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
             for text in shown_problems:
                 screen.note(text, warning=True)
@@ -191,11 +215,6 @@ async def _run(
                         screen.note(text, warning=True)
     finally:
         await engine.aclose()
-
-
-def _create_screen(turn: Turn, args: argparse.Namespace, aside: Console) -> AskScreen:
-    answer = None if args.json else sys.stdout
-    return AskScreen(answer, aside, thinking=turn.setup.display == "summary", tools=not args.json or aside.is_terminal)
 
 
 async def _start(engine: Engine, request: ChatRequest, choices: Choices, aside: Console) -> Turn:
@@ -213,23 +232,17 @@ async def _run_turn(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> Turn
         # With --json, the caller is a program, which cannot answer questions.
         if json_wanted or not can_ask():
             return None
-        with _pause_screen(screen):
+        screen.pause()
+        try:
             return await choose(question, options)
+        finally:
+            screen.enter_phase("working")
 
     async def ask_budget(text: str) -> BudgetAnswer:
         answer = await ask(text, tuple(BUDGET_ANSWERS))
         return BUDGET_ANSWERS.get(answer or "", "stop")
 
     return await turn.run(FrontEnd(screen.show, ask, ask_budget))
-
-
-@contextmanager
-def _pause_screen(screen: AskScreen) -> Iterator[None]:
-    screen.pause()
-    try:
-        yield
-    finally:
-        screen.enter_phase("working")
 
 
 def _review_edit(
@@ -260,12 +273,165 @@ def _build_unwritten_outcome(edit_set: EditSet, status: Literal["held", "refused
 
 
 def _apply(edit_set: EditSet, view: WorkspaceView) -> EditOutcome:
-    outcomes = apply_to_disk(edit_set, view)
-    hunks = {file.uri: count_hunks(file) for file in edit_set.files}
-    return EditOutcome(tuple(_build_file_status(outcome, hunks[outcome.uri]) for outcome in outcomes))
+    counts = {file.uri: count_hunks(file) for file in edit_set.files}
+    files = []
+    for outcome in apply_to_disk(edit_set, view):
+        count, is_written = counts[outcome.uri], outcome.reason is None
+        hunks = HunkCounts(count, 0) if is_written else HunkCounts(0, count)
+        files.append(FileStatus(outcome.uri, "applied" if is_written else "refused", outcome.reason, hunks))
+    return EditOutcome(tuple(files))
 
 
-def _build_file_status(outcome: FileOutcome, hunks: int) -> FileStatus:
-    if outcome.reason is None:
-        return FileStatus(outcome.uri, "applied", hunks=HunkCounts(hunks, 0))
-    return FileStatus(outcome.uri, "refused", outcome.reason, HunkCounts(0, hunks))
+class AskScreen:
+    """A context manager for the output of a turn. Only the answer goes to `answer`, which is None for no answer.
+
+    The status line is hidden while text is written, because standard output may be the same terminal. A terminal
+    receives the text as it streams. A file or a pipe receives the text of a step only when the step is complete,
+    because text in a file cannot be removed if the step is retried.
+    """
+
+    def __init__(self, answer: TextIO | None, console: Console, *, thinking: bool, tools: bool) -> None:
+        self._answer = answer
+        self._buffer: list[str] | None = [] if answer is not None and not answer.isatty() else None
+        self._console = console
+        self._show_thinking = thinking
+        self._show_tools = tools
+        self._status: Status | None = None
+        self._phase = "starting"
+        self._started_at = time.monotonic()
+        self._tokens_done = self._tokens_now = 0
+        self._open_line: IO[str] | None = None
+        self._has_output = self._new_paragraph = self._continues = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush_buffer()
+        self.pause()
+
+    def __rich__(self) -> Text:
+        """Return the status line, which a terminal shows several times a second."""
+        parts = [self._phase, f"{time.monotonic() - self._started_at:.0f} s"]
+        if tokens := self._tokens_done + self._tokens_now:
+            parts.append(f"{tokens:,} tokens")
+        text = Text(sanitize_text(" · ".join(parts)), style="cyan")
+        text.truncate(max(10, self._console.width - 4), overflow="ellipsis")
+        return text
+
+    def show(self, event: TurnEvent) -> None:
+        match event:
+            case StepStarted() | ReminderAdded():
+                self._start_step()
+            case ThinkingTick():
+                self._tokens_now = max(self._tokens_now, event.tokens or 0)
+            case ThinkingStreamed():
+                self._stream_thinking(event.delta)
+            case TextStreamed():
+                self._add_text(event.delta)
+            case ToolStarted():
+                self.enter_phase(event.title)
+            case ToolFinished():
+                self._show_tool(event)
+            case StepCommitted():
+                self._finish_step(event)
+            case RetryScheduled():
+                self._show_retry(event)
+            case DataReceived():
+                pass
+            case CompactionStarted():
+                self.enter_phase("compacting")
+            case ContextCompacted():
+                self._tokens_done += event.usage.output_tokens or 0
+                self.note(event.text)
+            case Notice():
+                self.note(event.text, warning=event.level == "warning")
+            case TurnFinished():
+                self._flush_buffer()
+                self.pause()
+            case _:
+                assert_never(event)
+
+    def _start_step(self) -> None:
+        # If the provider paused the answer, the next step continues the same text.
+        if not self._continues:
+            self.enter_phase("thinking")
+
+    def _finish_step(self, step: StepCommitted) -> None:
+        self._tokens_done += step.usage.output_tokens or 0
+        self._tokens_now = 0
+        self._flush_buffer()
+        self._continues = step.assistant.is_paused
+        if not self._continues:
+            self.pause()
+            self._new_paragraph = self._has_output
+
+    def _show_retry(self, event: RetryScheduled) -> None:
+        if event.restart and self._buffer is not None:
+            self._buffer.clear()
+        elif event.restart:
+            self.note("Ignore the text above: the answer is starting over.", warning=True)
+        self.enter_phase(f"{event.format_phase(event.delay)} · {event.cause}")
+
+    def note(self, text: str, *, warning: bool = False) -> None:
+        self.pause()
+        self._console.print(Text(sanitize_text(text), style="yellow" if warning else "dim"), soft_wrap=True)
+
+    def pause(self) -> None:
+        """Hide the status line and end the current line, so that other output can follow."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if self._open_line is not None:
+            self._open_line.write("\n")
+            self._open_line.flush()
+            self._open_line = None
+
+    def enter_phase(self, phase: str) -> None:
+        self.pause()
+        self._phase = phase
+        if is_live(self._console):
+            self._status = self._console.status(self)
+            self._status.start()
+
+    def _add_text(self, delta: str) -> None:
+        if self._buffer is None:
+            self._stream_text(delta)
+            return
+        self._buffer.append(delta)
+        if self._phase != "writing":
+            self.enter_phase("writing")
+
+    def _flush_buffer(self) -> None:
+        if self._buffer:
+            self._stream_text("".join(self._buffer))
+            self._buffer.clear()
+
+    def _stream_text(self, delta: str) -> None:
+        if self._answer is None or not delta:
+            return
+        if self._open_line is not self._answer:
+            self.pause()
+            if self._new_paragraph:
+                self._answer.write("\n")
+            self._has_output, self._new_paragraph = True, False
+            self._open_line = self._answer
+        self._answer.write(sanitize_text(delta))
+        self._answer.flush()
+
+    def _stream_thinking(self, delta: str) -> None:
+        if not self._show_thinking:
+            return
+        if self._open_line is not self._console.file:
+            self.pause()
+            self._open_line = self._console.file
+        self._console.print(Text(sanitize_text(delta), style="dim italic"), end="", soft_wrap=True)
+        self._console.file.flush()
+
+    def _show_tool(self, event: ToolFinished) -> None:
+        if self._show_tools:
+            self.pause()
+            self._console.print(render_tool(event.title, is_error=event.is_error), soft_wrap=True)
+            for line in render_plan((entry.text, entry.status) for entry in event.plan or ()):
+                self._console.print(Text("  ").append_text(line))
+        self.enter_phase("working")

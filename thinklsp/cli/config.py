@@ -1,20 +1,17 @@
-"""Show your settings, or print all settings as a JSON Schema or a table, or each model's thinking parameters."""
+"""Print all settings as a JSON Schema or a table, or the thinking parameters of each model."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
-from thinklsp.cli.terminal import format_setting, sanitize_text
 from thinklsp.core.choices import EFFORT_LEVELS
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
 from thinklsp.settings.model import KEYS, build_settings, build_settings_schema
-from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.settings.user_file import build_file_schema
 
 # Maps the column headings of the efforts table to the settings for each column.
@@ -23,13 +20,25 @@ _EFFORT_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "off": {"thinking.mode": "off"},
     **{f"effort {effort}": {"effort": effort} for effort in EFFORT_LEVELS},
 }
+_TYPE_NAMES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list of strings",
+    "object": "an object",
+}
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
 _PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    forms = parser.add_subparsers(dest="form", metavar="{show,schema,file,table,efforts}")
-    parser.set_defaults(form="show")
-    forms.add_parser("show", help="show the settings that differ from their defaults, with their sources (default)")
+    parser.epilog = "`thinklsp doctor` shows your own settings and where they come from."
+    forms = parser.add_subparsers(dest="form", metavar="{schema,file,table,efforts}", required=True)
     forms.add_parser("schema", help="print the JSON Schema of every setting")
     forms.add_parser("file", help="print the JSON Schema of your own config.toml")
     forms.add_parser("table", help="print a Markdown table of every setting")
@@ -38,8 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     match args.form:
-        case "show":
-            print(_format_own_settings())
         case "schema":
             print(json.dumps(build_settings_schema(), indent=2))
         case "file":
@@ -49,21 +56,6 @@ def run(args: argparse.Namespace) -> int:
         case _:
             print(build_settings_table())
     return 0
-
-
-def _format_own_settings() -> str:
-    """Format the user's own settings with their sources. Raises SettingsError if the user's file is invalid."""
-    user = load_user_settings(os.environ)
-    resolved = resolve_settings(user)
-    lines = [f"Your file: {user.path}{'' if os.path.exists(user.path) else ' (does not exist; optional)'}", ""]
-    values = resolved.settings.model_dump(by_alias=True)
-    names = [f"{key} = {format_setting(values, key)}" for key in sorted(resolved.sources)]
-    width = max(map(len, names), default=0)
-    sources = (resolved.sources[key] for key in sorted(resolved.sources))
-    lines += [f"{name:<{width}}   {source}" for name, source in zip(names, sources, strict=True)]
-    lines += user.problems if names or user.problems else ["Every setting has its default value."]
-    lines += ["", "`thinklsp config table` lists every setting; `thinklsp doctor` says what they lead to."]
-    return "\n".join(map(sanitize_text, lines))
 
 
 def build_efforts_table() -> str:
@@ -130,48 +122,22 @@ def _list_settings(full_schema: Mapping[str, Any]) -> Iterator[tuple[str, Mappin
 
 
 def _format_values(part: Mapping[str, Any]) -> str:
+    """Format the default and the other values of a setting, such as "`1`, a whole number (at least 1)"."""
     default = part.get("default")
-    if default is None or default == "":
-        first = "none"
-    else:
-        first = f"`{default if isinstance(default, str) else json.dumps(default)}`"
-    return ", ".join(dict.fromkeys((first, *_list_value_types(part))))
+    first = "none" if default in (None, "") else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    types = (word for choice in part.get("anyOf", [part]) for word in _list_values(choice, part))
+    return ", ".join(dict.fromkeys((first, *types)))
 
 
-def _list_value_types(part: Mapping[str, Any]) -> Iterator[str]:
-    for choice in part.get("anyOf", [part]):
-        if "enum" in choice:
-            yield from (f"`{value}`" for value in choice["enum"])
-        elif "const" in choice:
-            yield f"`{choice['const']}`"
-        elif choice.get("type") == "boolean":
-            yield from ("`true`", "`false`")
-        elif choice.get("type") in ("integer", "number"):
-            yield _format_number_type(choice)
-        elif choice.get("type") == "string":
-            yield _format_string_type(choice, part)
-        elif choice.get("type") == "array":
-            yield "a list of strings"
-        elif choice.get("type") == "object":
-            yield "an object"
-
-
-def _format_string_type(choice: Mapping[str, Any], part: Mapping[str, Any]) -> str:
-    """Format a string type with its maximum length, or with its default as an example if it has a pattern."""
-    if "pattern" in choice and part.get("default"):
-        return f"text like `{part['default']}`"
-    return f"text of at most {choice['maxLength']:,} characters" if "maxLength" in choice else "text"
-
-
-def _format_number_type(part: Mapping[str, Any]) -> str:
-    """Format a number type, for example as `a whole number (at least 1 and at most 1,000)`."""
-    words = ["a whole number" if part["type"] == "integer" else "a number"]
-    for key, text in (
-        ("minimum", "at least"),
-        ("exclusiveMinimum", "more than"),
-        ("maximum", "at most"),
-        ("exclusiveMaximum", "less than"),
-    ):
-        if key in part:
-            words.append(f"{text} {part[key]:,}")
-    return f"{words[0]} ({' and '.join(words[1:])})" if len(words) > 1 else words[0]
+def _list_values(choice: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[str]:
+    limits = " and ".join(f"{text} {choice[key]:,}" for key, text in _LIMITS.items() if key in choice)
+    if "enum" in choice or "const" in choice:
+        yield from (f"`{value}`" for value in choice.get("enum", [choice.get("const")]))
+    elif choice.get("type") == "boolean":
+        yield from ("`true`", "`false`")
+    elif choice.get("type") == "string" and "pattern" in choice and part.get("default"):
+        yield f"text like `{part['default']}`"
+    elif choice.get("type") == "string" and "maxLength" in choice:
+        yield f"text of at most {choice['maxLength']:,} characters"
+    elif (name := _TYPE_NAMES.get(choice.get("type", ""))) is not None:
+        yield f"{name} ({limits})" if limits else name

@@ -1,142 +1,258 @@
-"""The demo's editor, which manages open documents, edits and progress.
+"""The demo's editor: a language client with its own process, open documents, and a screen.
 
-All output goes through a `DemoScreen`. The editor changes files only in the demo's own project. Like a real editor, it
-checks document versions and counts positions in UTF-16 code units.
+The editor changes files only in the demo's own project. Like a real editor, it checks document versions and counts
+positions in UTF-16 code units. On a terminal, the last lines of the screen are updated in place. They show the streamed
+text and a status line with the server's progress. In a file or a pipe, each line is written when it is complete.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias, assert_never
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import IO, Any, Literal, Self
 
-from lsprotocol import types
-from pygls.exceptions import JsonRpcInternalError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.spinner import Spinner
+from rich.text import Text
 
-from thinklsp.cli.demo_client import DemoClient, DemoFailed
-from thinklsp.cli.demo_screen import DemoScreen
-from thinklsp.core.edits import EditSet, TextEdit, apply_edits
-from thinklsp.core.errors import PathRefused, ThinkLspError
+from thinklsp import __version__
+from thinklsp.cli.terminal import is_live, render_diff, render_plan, render_tool, wrap_paragraph
+from thinklsp.core.edits import EditSet, TextEdit, apply_edits, format_diff
+from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.json_codec import encode_json
 from thinklsp.core.lines import split_lines
+from thinklsp.core.text_safety import escape_invisible
+from thinklsp.jsonrpc.framing import BadFrame, FrameDecoder, build_frame
 from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import Place, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
+Json = Mapping[str, Any]
+Stream = Literal["text", "thinking"]
+
+_INDENT = 4
+_STYLES: Mapping[Stream, str] = {"text": "", "thinking": "dim italic"}
 _WORK_DONE_TOKEN, _PARTIAL_RESULT_TOKEN = "demo-work", "demo-partial"
-_REFUSAL = "the demo only shows the change"
+_INVALID_REQUEST, _METHOD_NOT_FOUND = -32600, -32601
+_WARNING = 2
+_CAPABILITIES: Json = {
+    "general": {"positionEncodings": ["utf-16"]},
+    "window": {"workDoneProgress": True},
+    "workspace": {
+        "applyEdit": True,
+        "workspaceFolders": True,
+        "workspaceEdit": {
+            "documentChanges": True,
+            "resourceOperations": ["create", "rename", "delete"],
+            "changeAnnotationSupport": {},
+        },
+    },
+    "textDocument": {
+        "synchronization": {"didSave": True},
+        "codeAction": {
+            "codeActionLiteralSupport": {"codeActionKind": {"valueSet": ["quickfix", "refactor.rewrite"]}},
+        },
+    },
+}
 
-_CAPABILITIES = types.ClientCapabilities(
-    general=types.GeneralClientCapabilities(position_encodings=[types.PositionEncodingKind.Utf16]),
-    window=types.WindowClientCapabilities(work_done_progress=True),
-    workspace=types.WorkspaceClientCapabilities(
-        apply_edit=True,
-        workspace_folders=True,
-        workspace_edit=types.WorkspaceEditClientCapabilities(
-            document_changes=True,
-            resource_operations=list(types.ResourceOperationKind),
-            change_annotation_support=types.ChangeAnnotationsSupportOptions(),
-        ),
-    ),
-    text_document=types.TextDocumentClientCapabilities(
-        synchronization=types.TextDocumentSyncClientCapabilities(did_save=True),
-        code_action=types.CodeActionClientCapabilities(
-            code_action_literal_support=types.ClientCodeActionLiteralOptions(
-                types.ClientCodeActionKindOptions([types.CodeActionKind.QuickFix, types.CodeActionKind.RefactorRewrite])
-            )
-        ),
-    ),
-)
+
+class DemoFailed(ThinkLspError):
+    """A failure of the demo. The message names the step that failed."""
+
+
+class ServerExited(DemoFailed):
+    """A failure caused by a server process that exited too early."""
+
+
+class EditRefused(ThinkLspError):
+    """An error for an edit that a real editor rejects. The server receives the error message."""
+
+
+class LanguageClient:
+    """A language client for a single server process.
+
+    `handlers` are called with the parameters of the server's requests and notifications, and return the result.
+    """
+
+    def __init__(self, handlers: Mapping[str, Callable[[Any], object]], *, shutdown_seconds: float = 3.0) -> None:
+        self._handlers = handlers
+        self._shutdown_seconds = shutdown_seconds
+        self._answers: dict[int, asyncio.Future[Json]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def run_process(
+        self, argv: Sequence[str], *, environment: Mapping[str, str], folder: str, log: IO[bytes]
+    ) -> AsyncIterator[None]:
+        """Start a server and shut it down at the end of the block. `log` receives the server's standard error."""
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,  # Ctrl-C must reach only the demo, which then shuts down the server.
+        )
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("the process must be started with pipes")
+        self._writer = process.stdin
+        self._reading = asyncio.create_task(self._read(process.stdout))
+        try:
+            yield
+            await self._shut_down(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def request(self, method: str, params: Json | None) -> Any:
+        """Send a request and return its result.
+
+        Raises DemoFailed with the server's error message, or ServerExited if the server exits first.
+        """
+        if self._reading is None:
+            raise ValueError("no server has been started")
+        number = len(self._answers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._send({"id": number, "method": method, "params": params})
+        await asyncio.wait((answer, self._reading), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ServerExited("The server exited before it answered a request.")
+        if "error" in answer.result():
+            raise DemoFailed(answer.result()["error"]["message"])
+        return answer.result()["result"]
+
+    def notify(self, method: str, params: Json | None) -> None:
+        self._send({"method": method, "params": params})
+
+    def _send(self, message: Json) -> None:
+        if self._writer is not None:
+            self._writer.write(build_frame(encode_json({"jsonrpc": "2.0", **message})))
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        """Handle all messages of the server. The first invalid message ends the task, and so every open request."""
+        decoder = FrameDecoder()
+        while data := await stream.read(65_536):
+            for body in decoder.feed(data):
+                if isinstance(body, BadFrame):
+                    raise DemoFailed(body.reason)
+                self._receive(json.loads(body))
+
+    def _receive(self, message: Json) -> None:
+        if "method" not in message:
+            self._answers[message["id"]].set_result(message)
+            return
+        handler = self._handlers.get(message["method"])
+        try:
+            if handler is None:
+                error: Json = {"code": _METHOD_NOT_FOUND, "message": f"{message['method']} is unknown."}
+                reply: Json = {"error": error}
+            else:
+                reply = {"result": handler(message.get("params"))}
+        except ThinkLspError as refused:
+            reply = {"error": {"code": _INVALID_REQUEST, "message": str(refused)}}
+        if "id" in message:
+            self._send({"id": message["id"], **reply})
+
+    async def _shut_down(self, process: asyncio.subprocess.Process) -> None:
+        """Send `shutdown` and `exit`. Raises DemoFailed if the process does not exit with code 0."""
+        try:
+            async with asyncio.timeout(self._shutdown_seconds):
+                await self.request("shutdown", None)
+                self.notify("exit", None)
+                code = await process.wait()
+        except TimeoutError:
+            raise DemoFailed("The server did not exit after `shutdown` and `exit`.") from None
+        if code != 0:
+            raise DemoFailed(f"The server exited with code {code} instead of 0.")
 
 
 class DemoEditor:
     """An editor with one open folder and one server. `edits` contains all received edits, including rejected edits."""
 
-    def __init__(self, root: Root, screen: DemoScreen, client: DemoClient, *, writes_files: bool) -> None:
-        self._root = root
+    def __init__(self, root: Root, screen: DemoScreen, *, writes_files: bool) -> None:
         self.screen = screen
-        self._client = client
+        self.client = LanguageClient(
+            {
+                "workspace/applyEdit": self._apply_edit,
+                "window/workDoneProgress/create": _accept,
+                "client/registerCapability": _accept,
+                "window/showMessageRequest": _accept,
+                "window/showMessage": self._show_message,
+                "window/logMessage": _accept,
+                "$/progress": self._show_progress,
+            }
+        )
         self._writes_files = writes_files
         self._folder = WorkspaceFolder(path_to_uri(root.path), os.path.basename(root.path))
+        self._view = WorkspaceView([(self._folder, root)])
         self._versions: dict[str, int] = {}
         self._turns = 0
         self.edits: list[EditSet] = []
-        self._register_features()
 
     async def initialize(self) -> str:
         """Initialize the server and return its name and version."""
-        params = types.InitializeParams(
-            process_id=os.getpid(),
-            client_info=types.ClientInfo(self._client.name),
-            root_uri=self._folder.uri,
-            workspace_folders=[types.WorkspaceFolder(self._folder.uri, self._folder.name)],
-            capabilities=_CAPABILITIES,
-        )
-        result = await self._client.wait_for(self._client.initialize(params))
-        self._client.initialized(types.InitializedParams())
-        if result.server_info is None:
-            raise DemoFailed("The server did not report its name.")
-        return f"{result.server_info.name} {result.server_info.version}"
+        params = {
+            "processId": os.getpid(),
+            "clientInfo": {"name": "thinklsp demo", "version": __version__},
+            "rootUri": self._folder.uri,
+            "workspaceFolders": [{"uri": self._folder.uri, "name": self._folder.name}],
+            "capabilities": _CAPABILITIES,
+        }
+        server = (await self.client.request("initialize", params))["serverInfo"]
+        self.client.notify("initialized", {})
+        return f"{server['name']} {server['version']}"
 
     def open_document(self, name: str) -> str:
         """Open a file in the folder and return the URI of the file."""
-        uri = path_to_uri(os.path.join(self._root.path, name))
+        uri = f"{self._folder.uri}/{name}"
         self._versions[uri] = 1
-        document = types.TextDocumentItem(uri, types.LanguageKind.Python, 1, self._read_text(uri))
-        self._client.text_document_did_open(types.DidOpenTextDocumentParams(document))
+        document = {"uri": uri, "languageId": "python", "version": 1, "text": self._read_text(uri)}
+        self.client.notify("textDocument/didOpen", {"textDocument": document})
         return uri
 
-    async def request_actions(
-        self, uri: str, diagnostic: types.Diagnostic
-    ) -> Sequence[types.Command | types.CodeAction]:
+    async def request_actions(self, uri: str, diagnostic: Json) -> Sequence[Json]:
         """Return the code actions that the server offers for a diagnostic."""
-        context = types.CodeActionContext([diagnostic], trigger_kind=types.CodeActionTriggerKind.Invoked)
-        params = types.CodeActionParams(types.TextDocumentIdentifier(uri), diagnostic.range, context)
-        return await self._client.wait_for(self._client.text_document_code_action(params)) or ()
+        context = {"diagnostics": [diagnostic], "triggerKind": 1}
+        params = {"textDocument": {"uri": uri}, "range": diagnostic["range"], "context": context}
+        return await self.client.request("textDocument/codeAction", params) or ()
 
-    async def run_turn(self, command: str, argument: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def run_turn(self, command: str, argument: Json) -> Json:
         """Run a command that starts a turn, and return the TurnResult. The screen shows the progress."""
         self._turns += 1
         work, partial = f"{_WORK_DONE_TOKEN}-{self._turns}", f"{_PARTIAL_RESULT_TOKEN}-{self._turns}"
-        params = types.ExecuteCommandParams(command, [{**argument, "partialResultToken": partial}], work)
+        arguments = [{**argument, "partialResultToken": partial}]
+        params = {"command": command, "arguments": arguments, "workDoneToken": work}
         try:
-            result: Any = await self._client.wait_for(self._client.workspace_execute_command(params))
+            result: Json = await self.client.request("workspace/executeCommand", params)
         finally:
             self.screen.finish_turn()
-        for uri in self._list_changed_documents():
+        changed = {file.uri for edit_set in self.edits for file in edit_set.files} if self._writes_files else set()
+        for uri in sorted(changed & self._versions.keys()):
             self._send_change(uri)
-        return dict(result)
+        return result
 
-    def _register_features(self) -> None:
-        handlers: Mapping[str, Callable[[Any], object]] = {
-            types.WORKSPACE_APPLY_EDIT: self._apply_edit,
-            types.WINDOW_WORK_DONE_PROGRESS_CREATE: self._accept_request,
-            types.CLIENT_REGISTER_CAPABILITY: self._accept_request,
-            types.WINDOW_SHOW_MESSAGE_REQUEST: self._accept_request,
-            types.WINDOW_SHOW_MESSAGE: self._show_message,
-            types.PROGRESS: self._show_progress,
-        }
-        for method, handler in handlers.items():
-            # pygls sets attributes on its handlers, which is not possible for bound methods.
-            self._client.feature(method)(partial(handler))
+    def _show_message(self, params: Json) -> None:
+        self.screen.print_note(params["message"], warning=params["type"] <= _WARNING)
 
-    def _accept_request(self, _: object) -> None:
-        """Accept a request from the server by responding with null."""
-
-    def _show_message(self, params: types.ShowMessageParams) -> None:
-        self.screen.print_note(params.message, warning=params.type <= types.MessageType.Warning)
-
-    def _show_progress(self, params: types.ProgressParams) -> None:
-        value: Any = params.value
-        if not str(params.token).startswith(_WORK_DONE_TOKEN):
-            self._show_partial(value)
-        elif value["kind"] == "end":
-            self.screen.finish_turn()
-        else:
-            self.screen.show_status(value.get("message") or "")
-
-    def _show_partial(self, value: Mapping[str, Any]) -> None:
+    def _show_progress(self, params: Json) -> None:
+        value: Json = params["value"]
+        if str(params["token"]).startswith(_WORK_DONE_TOKEN):
+            if value["kind"] == "end":
+                self.screen.finish_turn()
+            else:
+                self.screen.show_status(value.get("message") or "")
+            return
         match value["kind"]:
             case "text" | "thinking" as kind:
                 self.screen.stream_text(kind, value["delta"])
@@ -145,105 +261,98 @@ class DemoEditor:
             case "tool":
                 self.screen.show_tool(value["title"], value["status"])
             case "plan":
-                self.screen.show_plan(value["entries"])
+                self.screen.print_lines(render_plan((entry["text"], entry["status"]) for entry in value["entries"]))
             case "notice":
                 self.screen.print_note(value["text"], warning=value["level"] == "warning")
             case _:
                 pass
 
-    def _apply_edit(self, params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
-        """Apply an edit from the server. The server receives an error if the edit is invalid."""
-        try:
-            return self._apply(params.edit)
-        except ThinkLspError as refused:
-            raise JsonRpcInternalError(str(refused)) from None
-
-    def _apply(self, edit: types.WorkspaceEdit) -> types.ApplyWorkspaceEditResult:
-        """Show the edit. Apply it only if the folder is the demo's own project."""
-        view = self._create_view()
-        edit_set = build_edit_set(edit, view, self._versions)
+    def _apply_edit(self, params: Json) -> Json:
+        """Show the edit. Apply it only if the folder is the demo's own project. Raises ThinkLspError if it is wrong."""
+        edit_set = build_edit_set(params["edit"], self._view, self._versions)
         self.edits.append(edit_set)
-        self.screen.show_edit(edit_set, count_unconfirmed(edit), applied=self._writes_files)
+        self.screen.show_edit(edit_set, count_unconfirmed(params["edit"]), applied=self._writes_files)
         if not self._writes_files:
-            return types.ApplyWorkspaceEditResult(applied=False, failure_reason=_REFUSAL)
-        failed = [outcome.reason for outcome in apply_to_disk(edit_set, view) if outcome.reason is not None]
-        return types.ApplyWorkspaceEditResult(applied=not failed, failure_reason=failed[0] if failed else None)
-
-    def _create_view(self) -> WorkspaceView:
-        return WorkspaceView([(self._folder, self._root)])
+            return {"applied": False, "failureReason": "the demo only shows the change"}
+        failed = [outcome.reason for outcome in apply_to_disk(edit_set, self._view) if outcome.reason is not None]
+        return {"applied": False, "failureReason": failed[0]} if failed else {"applied": True}
 
     def _read_text(self, uri: str) -> str:
-        view = self._create_view()
-        file = view.read(view.resolve(uri))
+        file = self._view.read(self._view.resolve(uri))
         if file is None:
             raise DemoFailed(f"The file {uri} does not exist.")
         return file.text
 
-    def _list_changed_documents(self) -> list[str]:
-        changed_uris = {file.uri for edit_set in self.edits for file in edit_set.files} if self._writes_files else set()
-        return sorted(changed_uris & self._versions.keys())
-
     def _send_change(self, uri: str) -> None:
         self._versions[uri] += 1
-        document = types.TextDocumentIdentifier(uri)
-        try:
-            change = types.TextDocumentContentChangeWholeDocument(self._read_text(uri))
-        except (DemoFailed, PathRefused):
-            del self._versions[uri]
-            self._client.text_document_did_close(types.DidCloseTextDocumentParams(document))
-            return
-        identifier = types.VersionedTextDocumentIdentifier(self._versions[uri], uri)
-        self._client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [change]))
-        self._client.text_document_did_save(types.DidSaveTextDocumentParams(document))
+        document = {"uri": uri, "version": self._versions[uri]}
+        changes = [{"text": self._read_text(uri)}]
+        self.client.notify("textDocument/didChange", {"textDocument": document, "contentChanges": changes})
+        self.client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
 
 
-_Change: TypeAlias = types.TextDocumentEdit | types.CreateFile | types.RenameFile | types.DeleteFile
-_TextEdit: TypeAlias = types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit
+def _accept(_: Json) -> None:
+    """Accept a request from the server by responding with null."""
 
 
-class EditRefused(ThinkLspError):
-    """An error for an edit that a real editor rejects. The server receives the error message."""
-
-
-def build_edit_set(edit: types.WorkspaceEdit, view: WorkspaceView, versions: Mapping[str, int]) -> EditSet:
+def build_edit_set(edit: Json, view: WorkspaceView, versions: Mapping[str, int]) -> EditSet:
     """Apply all changes in the edit to the files in `view`. `versions` contains the versions of the open documents.
 
     Raises EditRefused for a stale or invalid edit, and PathRefused for a file that must not be changed.
     """
     overlay = EditOverlay(view)
-    for change in _iterate_changes(edit):
-        match change:
-            case types.CreateFile():
-                _create_file(overlay, view.resolve(change.uri), change.options or types.CreateFileOptions())
-            case types.RenameFile():
-                overlay.rename(view.resolve(change.old_uri), view.resolve(change.new_uri))
-            case types.DeleteFile():
-                overlay.delete(view.resolve(change.uri))
-            case types.TextDocumentEdit():
-                _edit_document(overlay, change, versions)
+    documents = (
+        {"textDocument": {"uri": uri, "version": None}, "edits": edits}
+        for uri, edits in edit.get("changes", {}).items()
+    )
+    for change in edit.get("documentChanges") or documents:
+        match change.get("kind"):
+            case "create":
+                place = view.resolve(change["uri"])
+                if overlay.read(place) is not None:
+                    raise EditRefused(f"{place.label} already exists.")
+                overlay.write(place, "")
+            case "rename":
+                overlay.rename(view.resolve(change["oldUri"]), view.resolve(change["newUri"]))
+            case "delete":
+                overlay.delete(view.resolve(change["uri"]))
             case _:
-                assert_never(change)
+                _edit_document(overlay, change, versions)
     return overlay.build_edit_set()
 
 
-def count_unconfirmed(edit: types.WorkspaceEdit) -> int:
+def _edit_document(overlay: EditOverlay, change: Json, versions: Mapping[str, int]) -> None:
+    uri, version = change["textDocument"]["uri"], change["textDocument"]["version"]
+    if version is not None and versions.get(uri) != version:
+        raise EditRefused(f"The edit is for version {version} of {uri}, but another version is open.")
+    place = overlay.view.resolve(uri)
+    file = overlay.read(place)
+    if file is None:
+        raise EditRefused(f"{place.label} does not exist.")
+    spans = ((edit["range"]["start"], edit["range"]["end"], edit["newText"]) for edit in change["edits"])
+    edits = [TextEdit(find_offset(file.text, start), find_offset(file.text, end), new) for start, end, new in spans]
+    try:
+        overlay.write(place, apply_edits(file.text, edits))
+    except ValueError as error:
+        raise EditRefused(f"The edit of {place.label} cannot be applied: {error}.") from None
+
+
+def count_unconfirmed(edit: Json) -> int:
     """Count the changes that the user must confirm."""
-    asking = {name for name, mark in (edit.change_annotations or {}).items() if mark.needs_confirmation}
-    return sum(
-        getattr(part, "annotation_id", None) in asking
-        for change in edit.document_changes or ()
-        for part in (change.edits if isinstance(change, types.TextDocumentEdit) else (change,))
-    )
+    marks = edit.get("changeAnnotations", {})
+    asking = {name for name, mark in marks.items() if mark.get("needsConfirmation")}
+    parts = (part for change in edit.get("documentChanges", ()) for part in change.get("edits", (change,)))
+    return sum(part.get("annotationId") in asking for part in parts)
 
 
-def find_offset(text: str, position: types.Position) -> int:
+def find_offset(text: str, position: Json) -> int:
     """Convert an LSP position to a character offset. Positions after the end of a line are moved to its end."""
     lines = split_lines(text)
-    if position.line >= len(lines):
+    if position["line"] >= len(lines):
         return len(text)
-    at = sum(map(len, lines[: position.line]))
-    units = position.character
-    for char in lines[position.line].rstrip("\r\n"):
+    at = sum(map(len, lines[: position["line"]]))
+    units = position["character"]
+    for char in lines[position["line"]].rstrip("\r\n"):
         units -= 2 if ord(char) > 0xFFFF else 1
         if units < 0:
             break
@@ -251,42 +360,102 @@ def find_offset(text: str, position: types.Position) -> int:
     return at
 
 
-def _iterate_changes(edit: types.WorkspaceEdit) -> Iterator[_Change]:
-    """Yield the changes of an edit. The older `changes` field is converted to the form of `documentChanges`."""
-    if edit.document_changes is not None:
-        yield from edit.document_changes
-        return
-    for uri, edits in (edit.changes or {}).items():
-        yield types.TextDocumentEdit(types.OptionalVersionedTextDocumentIdentifier(uri), edits)
+class DemoScreen:
+    """A context manager for the demo's output. It restores the terminal on exit."""
 
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._kind: Stream = "text"
+        self._pending = ""
+        self._spinner: Spinner | None = None
+        self._live = Live(get_renderable=self._render_tail, console=console, transient=True, refresh_per_second=15)
 
-def _create_file(overlay: EditOverlay, place: Place, options: types.CreateFileOptions) -> None:
-    if overlay.read(place) is None or options.overwrite:
-        overlay.write(place, "")
-    elif not options.ignore_if_exists:
-        raise EditRefused(f"{place.label} already exists.")
+    def __enter__(self) -> Self:
+        if is_live(self._console):
+            self._live.start()
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finish_turn()
+        self._live.stop()
 
-def _edit_document(overlay: EditOverlay, change: types.TextDocumentEdit, versions: Mapping[str, int]) -> None:
-    uri, version = change.text_document.uri, change.text_document.version
-    if version is not None and versions.get(uri) != version:
-        raise EditRefused(f"The edit is for version {version} of {uri}, but another version is open.")
-    place = overlay.view.resolve(uri)
-    file = overlay.read(place)
-    if file is None:
-        raise EditRefused(f"{place.label} does not exist.")
-    overlay.write(place, _apply_text_edits(file.text, change.edits, place.label))
+    def print_title(self, text: str, *, subtitle: str = "") -> None:
+        self._print(Text(text, style="bold").append(f"   {subtitle}" if subtitle else "", style="not bold dim"))
 
+    def print_heading(self, number: int, text: str) -> None:
+        self._print(Text(), Text(f"{number}  ", style="bold cyan").append(text, style="bold default"))
 
-def _apply_text_edits(text: str, edits: Sequence[_TextEdit], path: str) -> str:
-    text_edits = []
-    for edit in edits:
-        if isinstance(edit, types.SnippetTextEdit):
-            raise EditRefused(f"The edit of {path} contains a snippet, which the demo does not support.")
-        text_edits.append(
-            TextEdit(find_offset(text, edit.range.start), find_offset(text, edit.range.end), edit.new_text)
-        )
-    try:
-        return apply_edits(text, text_edits)
-    except ValueError as error:
-        raise EditRefused(f"The edit of {path} cannot be applied: {error}.") from None
+    def print_text(self, text: str = "", *, style: str = "") -> None:
+        """Print a paragraph, or a blank line if the text is empty."""
+        self._print(*wrap_paragraph(self._console, text, style=style, indent=_INDENT))
+
+    def print_note(self, text: str, *, warning: bool = False) -> None:
+        self.print_text(f"! {text}" if warning else text, style="yellow" if warning else "dim")
+
+    def print_lines(self, lines: Sequence[Text]) -> None:
+        self._print(*(Text(" " * _INDENT).append_text(line) for line in lines))
+
+    def print_command(self, words: str, lines: Sequence[str], *, good: bool) -> None:
+        """Print a command and its output."""
+        self.print_lines([Text(f"$ {words}", style="bold")])
+        for line in lines:
+            self.print_text(line, style="green" if good else "red")
+
+    def show_tool(self, title: str, status: str) -> None:
+        """Print a tool call that has finished. While a call is running, it appears only in the status line."""
+        self.print_lines([] if status == "in_progress" else [render_tool(title, is_error=status == "failed")])
+
+    def show_edit(self, edit_set: EditSet, to_confirm: int, *, applied: bool) -> None:
+        """Print the diff of a received edit."""
+        count = len(edit_set.files)
+        state = "The editor receives one edit" if applied else "The edit is shown but not written"
+        self.print_text()
+        self.print_text(f"{state}: {'1 file' if count == 1 else f'{count} files'}", style="bold")
+        if to_confirm:
+            self.print_note("outside the requested lines, so an editor asks the user to confirm the edit")
+        self._print(Text(), *render_diff(format_diff(edit_set), indent=_INDENT))
+
+    def stream_text(self, kind: Stream, delta: str) -> None:
+        if kind != self._kind:
+            self._print()
+            self._kind = kind
+        self._pending += delta
+
+    def discard(self) -> None:
+        """Discard streamed text that has not been printed yet. This happens if the model call is retried."""
+        self._pending = ""
+
+    def show_status(self, message: str) -> None:
+        """Show a message in the status line. Only a terminal has a status line."""
+        text = Text(" ".join(escape_invisible(message).split()), style="cyan")
+        # Leave space for the spinner and for a possible ^C, because a wrapped line cannot be erased.
+        text.truncate(max(10, self._console.width - _INDENT - 8), overflow="ellipsis")
+        if self._spinner is None:
+            self._spinner = Spinner("dots", text=text, style="cyan")
+        else:
+            self._spinner.update(text=text)
+
+    def finish_turn(self) -> None:
+        """Print the remaining text of a finished turn, and remove the status line."""
+        self._print()
+        self._spinner = None
+
+    def _wrap_pending(self) -> list[Text]:
+        if not self._pending.strip():
+            return []
+        return wrap_paragraph(self._console, self._pending, style=_STYLES[self._kind], indent=_INDENT)
+
+    def _render_tail(self) -> RenderableType:
+        """Return the lines that are updated in place, which are the streamed text and the status line."""
+        lines: list[RenderableType] = [*self._wrap_pending()[-max(1, self._console.height - 3) :]]
+        if self._spinner is not None:
+            lines.append(Padding(self._spinner, (0, 0, 0, _INDENT)))
+        return Group(*lines)
+
+    def _print(self, *lines: Text) -> None:
+        """Print the streamed text, and then the lines."""
+        streamed, self._pending = self._wrap_pending(), ""
+        for line in (*streamed, *lines):
+            self._console.print(line, soft_wrap=True)

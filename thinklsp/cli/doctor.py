@@ -20,7 +20,15 @@ from rich.console import Console
 from rich.text import Text
 
 from thinklsp.cli.setup.files import Machine, find_server
-from thinklsp.cli.terminal import create_console, find_current_folder, format_setting, format_size, sanitize_text
+from thinklsp.cli.terminal import (
+    create_console,
+    find_current_folder,
+    format_size,
+    print_fact,
+    print_json,
+    print_problem,
+    sanitize_text,
+)
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
 from thinklsp.settings.access import list_key_variables, list_keyed_providers, resolve_access
@@ -51,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return _print_acp_report(create_console(sys.stdout))
     report = asyncio.run(run_diagnosis(os.environ, _open_current_folder()))
     if args.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _print(create_console(sys.stdout), report)
     return 0 if report["canRun"] else 1
@@ -72,24 +80,14 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
     console.print(head.append(f"   Python {python} on {platform}", style="not bold dim"))
     console.print()
     for name, value, why in _build_rows(report):
-        _print_row(console, name, value, why)
+        print_fact(console, value, why, label=f"{name:<{_WIDTH}} ")
     console.print()
     for problem in report["problems"]:
-        _print_problem(console, problem)
+        print_problem(console, problem)
     if report["canRun"]:
         console.print(Text("✓ thinklsp is ready to run a turn.", style="green"))
     else:
         console.print(Text("✗ thinklsp cannot run a turn until this is fixed.", style="red"))
-
-
-def _print_row(console: Console, name: str, value: str, why: str) -> None:
-    line = Text(f"{name:<{_WIDTH}} ").append(sanitize_text(value), style="bold")
-    console.print(line.append(f"   {sanitize_text(why)}" if why else "", style="not bold dim"), soft_wrap=True)
-
-
-def _print_problem(console: Console, problem: str) -> None:
-    text = Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold yellow")
-    console.print(text, soft_wrap=True)
 
 
 def _build_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -190,7 +188,10 @@ def _build_file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
     if (settings := report["settings"]) is not None:
         yield "settings", settings["file"], "" if os.path.exists(settings["file"]) else "does not exist (optional)"
         for key, source in sorted(settings["sources"].items()):
-            yield "", f"{key} = {format_setting(settings['values'], key)}", source
+            value = settings["values"]
+            for part in key.split("."):
+                value = value[part]
+            yield "", f"{key} = {json.dumps(value)}", source
     if (permissions := report["permissions"]) is not None:
         yield "trust", *_format_trust(permissions)
     store = report["store"]
@@ -342,16 +343,16 @@ def _print_acp_report(console: Console) -> int:
     keys = [(str(name), resolve_access(name, user).source) for name in keyed]
     if chosen == "simulator":
         keys.append((chosen, "the offline simulator needs no key"))
-    _print_row(console, "command", " ".join(command), "")
+    print_fact(console, " ".join(command), "", label=f"{'command':<{_WIDTH}} ")
     for value, source in keys or [("none", "no provider has a key")]:
-        _print_row(console, "key", value, source)
+        print_fact(console, value, source, label=f"{'key':<{_WIDTH}} ")
     if not keys:
-        _print_problem(console, "Run `thinklsp acp --setup` to store a key that every client finds.")
+        print_problem(console, "Run `thinklsp acp --setup` to store a key that every client finds.")
     elif any(user.environment.get(each, "").strip() for name in keyed for each in list_key_variables(name, user)):
         reason = "A key of the environment does not reach clients that pass few variables."
-        _print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
+        print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
     if (hidden := describe_hidden_config()) is not None:
-        _print_problem(console, hidden)
+        print_problem(console, hidden)
     for client in CLIENTS:
         console.print()
         console.print(Text(client.title, style="bold").append(f" – {client.place}", style="not bold"), soft_wrap=True)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from thinklsp import __version__
 from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS
@@ -175,25 +175,17 @@ def prepare_streams() -> bool:
 
     If a standard descriptor is closed, the next opened file gets its number and receives the program's output.
     """
-    is_open = [_fill_descriptor(number) for number in range(3)]
-    # Python sets a standard stream to None if its descriptor is closed.
-    sys.stdin = sys.stdin or _open_text(0, "r")
-    sys.stdout = sys.stdout or _open_text(1, "w")
-    sys.stderr = sys.stderr or _open_text(2, "w")
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    # Python has set a standard stream to None if its descriptor was closed.
+    is_open = sys.stdout is not None
+    sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    return is_open[1]
-
-
-def _fill_descriptor(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        os.open(os.devnull, os.O_RDWR)
-        return False
-    return True
-
-
-def _open_text(descriptor: int, mode: str) -> TextIO:
-    return io.TextIOWrapper(io.FileIO(descriptor, mode, closefd=False), encoding="utf-8")
+    return is_open

@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
-import json
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from thinklsp.cli.terminal import (
-    can_ask,
-    confirm,
     create_console,
     find_current_folder,
+    is_confirmed,
+    print_fact,
+    print_json,
+    print_problem,
     render_diff,
     sanitize_text,
     wrap_paragraph,
@@ -36,6 +36,7 @@ from thinklsp.workspace.paths import Root
 _NAME_HELP = "the name of the server"
 _MAX_DESCRIPTION_CHARACTERS = 2_000
 _MAX_ERROR_LINES = 20
+_REFUSAL = "There is no terminal to ask you in. Use `--yes` to accept what is shown."
 _CONSENTS = {
     "own": "on",
     "approved": "on, approved",
@@ -103,49 +104,45 @@ def _list(context: _Context, args: argparse.Namespace) -> int:
     known = context.list_servers()
     if args.json:
         servers = [server.describe() for server in known.servers]
-        _print_json({"servers": servers, "disabled": list(known.disabled), "problems": list(known.problems)})
+        print_json({"servers": servers, "disabled": list(known.disabled), "problems": list(known.problems)})
         return 0
     for server in known.servers:
-        _print_head(context.console, server.name, f"{_CONSENTS[server.consent]} · {server.place}")
+        print_fact(context.console, server.name, f"{_CONSENTS[server.consent]} · {server.place}")
         _print_text(context.console, server.description)
     for name in known.disabled:
-        _print_head(context.console, name, "off, `enabled` is false · your config.toml")
-    _print_problems(context.console, known.problems)
+        print_fact(context.console, name, "off, `enabled` is false · your config.toml")
+    for problem in known.problems:
+        print_problem(context.console, problem)
     if not (known.servers or known.disabled):
         context.console.print("There are no MCP servers. docs/mcp.md describes `[mcp.servers.NAME]` of config.toml.")
     return 0
 
 
-def _test(context: _Context, args: argparse.Namespace) -> int:
+def _start(context: _Context, args: argparse.Namespace) -> int:
+    """Start a server and show its state, and for `tools` its tools."""
     started = context.start(context.list_servers().find(args.name))
-    report = started.describe()
+    report, is_ready = started.describe(), started.state == "ready"
     if args.json:
-        _print_json(report)
-        return 0 if started.state == "ready" else 1
-    _print_state(context.console, started)
-    if started.state != "ready":
-        for line in report["stderr"].splitlines()[-_MAX_ERROR_LINES:]:
-            context.console.print(Text(f"  {sanitize_text(line)}", style="dim"), soft_wrap=True)
-        return 1
-    _print_problems(context.console, started.problems)
-    return 0
-
-
-def _list_tools(context: _Context, args: argparse.Namespace) -> int:
-    started = context.start(context.list_servers().find(args.name))
-    report = started.describe()
-    if args.json:
-        _print_json(report)
-        return 0 if started.state == "ready" else 1
-    _print_state(context.console, started)
-    for tool in report["tools"]:
+        print_json(report)
+        return 0 if is_ready else 1
+    facts = started.state
+    if is_ready and started.start_seconds is not None:
+        facts = f"ready after {started.start_seconds:.2f} s · protocol {started.era} · {len(started.tools)} tools"
+    print_fact(context.console, started.config.name, facts)
+    _print_text(context.console, f"Hash: {started.config.fingerprint}")
+    if started.last_error:
+        _print_text(context.console, f"Last error: {started.last_error}")
+    for line in [] if is_ready else report["stderr"].splitlines()[-_MAX_ERROR_LINES:]:
+        context.console.print(Text(f"  {sanitize_text(line)}", style="dim"), soft_wrap=True)
+    for tool in report["tools"] if args.op == "tools" else ():
         pin = {"same": "accepted", "new": "new", "changed": "changed", None: "not compared"}[tool["pin"]]
-        name = tool["modelName"] or f"{tool['name']} (left out)"
         context.console.print()
-        _print_head(context.console, name, f"{pin} · {(tool['hash'] or '')[:16]}")
+        name = tool["modelName"] or f"{tool['name']} (left out)"
+        print_fact(context.console, name, f"{pin} · {(tool['hash'] or '')[:16]}")
         _print_text(context.console, tool["description"][:_MAX_DESCRIPTION_CHARACTERS])
-    _print_problems(context.console, started.problems)
-    return 0 if started.state == "ready" else 1
+    for problem in started.problems:
+        print_problem(context.console, problem)
+    return 0 if is_ready else 1
 
 
 def _approve(context: _Context, args: argparse.Namespace) -> int:
@@ -153,13 +150,13 @@ def _approve(context: _Context, args: argparse.Namespace) -> int:
     if server.offered is None:
         context.console.print(f"The MCP server `{server.name}` is in your config.toml, so it needs no approval.")
         return 0
-    _print_head(context.console, server.name, f"{_CONSENTS[server.consent]} · {server.place}")
+    print_fact(context.console, server.name, f"{_CONSENTS[server.consent]} · {server.place}")
     _print_text(context.console, server.description)
     _print_text(context.console, f"Hash: {server.offered.digest}")
     if server.consent == "approved":
         context.console.print("You have approved this server.")
         return 0
-    if not _is_accepted(args, "Approve this server for this folder?"):
+    if not is_confirmed("Approve this server for this folder?", yes=args.yes, refusal=_REFUSAL):
         return 1
     context.approvals.approve(server.offered)
     context.console.print(f"The MCP server `{server.name}` is approved until its entry changes.")
@@ -177,7 +174,7 @@ def _pin(context: _Context, args: argparse.Namespace) -> int:
     if not is_different:
         context.console.print("Nothing has changed since you accepted this server.")
         return 0
-    if not _is_accepted(args, "Accept this server and its tools as they are now?"):
+    if not is_confirmed("Accept this server and its tools as they are now?", yes=args.yes, refusal=_REFUSAL):
         return 1
     context.pins.accept(server.config, started.tools, replace=True)
     count = len(started.tools)
@@ -195,17 +192,17 @@ def _print_differences(console: Console, pins: PinReport, tools: tuple[ListedToo
         tool = by_name[name]
         if pin.state == "new":
             console.print()
-            _print_head(console, sanitize_text(name), f"new · {pin.hash}")
+            print_fact(console, name, f"new · {pin.hash}")
             _print_text(console, (tool.description or tool.title)[:_MAX_DESCRIPTION_CHARACTERS])
         elif pin.state == "changed":
             console.print()
-            _print_head(console, sanitize_text(name), "changed")
+            print_fact(console, name, "changed")
             _print_text(console, f"accepted  {pin.pinned_hash}\nnow       {pin.hash}")
             for line in render_diff(_build_diff(pin.pinned_definition, format_definition(tool)), indent=2):
                 console.print(line, soft_wrap=True)
     for name in pins.removed:
         console.print()
-        _print_head(console, sanitize_text(name), "no longer listed")
+        print_fact(console, name, "no longer listed")
     is_same = pins.server == "same" and all(pin.state == "same" for pin in pins.tools.values())
     return not is_same or bool(pins.removed)
 
@@ -215,50 +212,15 @@ def _build_diff(accepted: str, present: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _is_accepted(args: argparse.Namespace, question: str) -> bool:
-    """Return True if the user agrees. Raises ThinkLspError if the user can be asked only with `--yes`."""
-    if args.yes:
-        return True
-    if not can_ask():
-        raise ThinkLspError("There is no terminal to ask you in. Use `--yes` to accept what is shown.")
-    sys.stdout.flush()
-    return confirm(question)
-
-
-def _print_state(console: Console, started: StartedServer) -> None:
-    if started.state == "ready" and started.start_seconds is not None:
-        count = len(started.tools)
-        facts = f"ready after {started.start_seconds:.2f} s · protocol {started.era} · {count} tools"
-        _print_head(console, started.config.name, facts)
-    else:
-        _print_head(console, started.config.name, started.state)
-    _print_text(console, f"Hash: {started.config.fingerprint}")
-    if started.last_error:
-        _print_text(console, f"Last error: {started.last_error}")
-
-
-def _print_head(console: Console, name: str, facts: str) -> None:
-    console.print(Text(name, style="bold").append(f"   {sanitize_text(facts)}", style="not bold dim"), soft_wrap=True)
-
-
 def _print_text(console: Console, text: str) -> None:
     for line in wrap_paragraph(console, text, indent=2):
         console.print(line)
 
 
-def _print_problems(console: Console, problems: tuple[str, ...]) -> None:
-    for problem in problems:
-        console.print(Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold"), soft_wrap=True)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
-
-
 _OPERATIONS: dict[str, Callable[[_Context, argparse.Namespace], int]] = {
     "list": _list,
-    "tools": _list_tools,
+    "tools": _start,
     "approve": _approve,
     "pin": _pin,
-    "test": _test,
+    "test": _start,
 }

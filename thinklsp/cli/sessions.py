@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,8 +14,15 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from thinklsp.cli.ages import parse_age
-from thinklsp.cli.terminal import can_ask, confirm, create_console, find_current_folder, format_size, sanitize_text
+from thinklsp.cli.terminal import (
+    create_console,
+    find_current_folder,
+    format_size,
+    is_confirmed,
+    parse_age,
+    print_json,
+    sanitize_text,
+)
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.session_commands import (
@@ -33,9 +39,8 @@ from thinklsp.workspace.uri import format_uri, path_to_uri
 
 _MIN_ID_CHARACTERS = 8
 _TEXT_COLUMNS = ("id", "title", "model", "folder")
-# The columns that are omitted on a narrow terminal, in order of removal.
-_OMITTED_FIRST = ("size", "model", "steps", "cost", "folder", "age")
-_MIN_TITLE_WIDTH, _MIN_TITLE_AND_FOLDER_WIDTH = 30, 45
+# The width of the terminal from which on a column is shown.
+_MIN_WIDTHS = {"age": 60, "folder": 80, "cost": 80, "steps": 90, "model": 110, "size": 120}
 _COLUMN_GAP = 2
 _MAX_MODEL_WIDTH = 22
 _ID_HELP = "the session's id, the beginning of its id, or `last` for this folder's newest session"
@@ -108,7 +113,7 @@ async def _run(args: argparse.Namespace) -> int:
 async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
     entries = await commands.list()
     if args.json:
-        print(json.dumps(entries, indent=2))
+        print_json(entries)
     elif entries:
         _print_table(entries, with_folder=args.all)
     else:
@@ -117,34 +122,31 @@ async def _list(commands: SessionCommands, args: argparse.Namespace) -> int:
 
 
 def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> None:
-    """Print a table of sessions. On a narrow terminal, columns are omitted so that each session fits on one line."""
+    """Print a table of sessions. A narrow terminal gets fewer columns, so that each session fits on one line."""
     console = create_console(sys.stdout)
-    columns = _build_columns(entries, with_folder=with_folder)
+    columns = _build_columns(entries)
+    if not with_folder:
+        del columns["folder"]
     if console.is_terminal:
-        columns = _fit_columns(columns, console.width)
+        columns = {name: cells for name, cells in columns.items() if console.width >= _MIN_WIDTHS.get(name, 0)}
+        _shorten(columns, console.width)
     else:
         console.width = 400
     table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
-    for name, cells in columns.items():
-        table.add_column(
-            name, no_wrap=True, width=_measure_width(name, cells), justify="left" if name in _TEXT_COLUMNS else "right"
-        )
+    for name in columns:
+        table.add_column(name, no_wrap=True, justify="left" if name in _TEXT_COLUMNS else "right")
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     console.print(table)
 
 
-def _measure_width(name: str, cells: Iterable[Text]) -> int:
-    return max(len(name), *(cell.cell_len for cell in cells))
-
-
-def _build_columns(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> dict[str, list[Text]]:
+def _build_columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[Text]]:
     ids = [entry["sessionId"] for entry in entries]
     # Show only as many characters of each ID as are needed to tell the IDs apart.
     length = next(
         length for length in range(_MIN_ID_CHARACTERS, 65) if len({name[:length] for name in ids}) == len(ids)
     )
-    columns = {
+    return {
         "id": [Text(name[:length]) for name in ids],
         "title": [_format_title(entry) for entry in entries],
         "model": [Text(escape_invisible(entry["model"] or "–")) for entry in entries],
@@ -152,39 +154,25 @@ def _build_columns(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -
         "cost": [Text(format_cost(entry["usage"]["costUsd"])) for entry in entries],
         "size": [Text(format_size(entry["size"])) for entry in entries],
         "age": [Text(_format_age(entry["updated"])) for entry in entries],
+        "folder": [Text(escape_invisible(format_uri(entry["workspace"]))) for entry in entries],
     }
-    if with_folder:
-        columns["folder"] = [Text(escape_invisible(format_uri(entry["workspace"]))) for entry in entries]
-    return columns
 
 
-def _fit_columns(columns: Mapping[str, list[Text]], width: int) -> dict[str, list[Text]]:
-    """Omit columns until titles are wide enough, and shorten folder names at the beginning."""
-    fitting = dict(columns)
-    fitting["model"] = [_truncate_start(cell.plain, _MAX_MODEL_WIDTH) for cell in columns["model"]]
-    for name in _OMITTED_FIRST:
-        if _measure_room(fitting, width) >= (_MIN_TITLE_AND_FOLDER_WIDTH if "folder" in fitting else _MIN_TITLE_WIDTH):
-            break
-        fitting.pop(name, None)
-    room = max(1, _measure_room(fitting, width))
-    if "folder" in fitting:
-        folder_width = min(
-            _measure_width("folder", fitting["folder"]),
-            max(room // 3, room - _measure_width("title", fitting["title"])),
-        )
-        fitting["folder"] = [_truncate_start(cell.plain, folder_width) for cell in fitting["folder"]]
-        room -= folder_width
-    for title in fitting["title"]:
+def _shorten(columns: dict[str, list[Text]], width: int) -> None:
+    """Shorten models and folders at the beginning, and titles at the end, until all columns fit."""
+
+    def measure(name: str) -> int:
+        return max(len(name), *(cell.cell_len for cell in columns[name]))
+
+    if "model" in columns:
+        columns["model"] = [_truncate_start(cell.plain, _MAX_MODEL_WIDTH) for cell in columns["model"]]
+    fixed = sum(measure(name) for name in columns if name not in ("title", "folder"))
+    room = width - fixed - _COLUMN_GAP * (len(columns) - 1)
+    if "folder" in columns:
+        columns["folder"] = [_truncate_start(cell.plain, max(1, room // 3)) for cell in columns["folder"]]
+        room -= measure("folder")
+    for title in columns["title"]:
         title.truncate(max(1, room), overflow="ellipsis")
-    return fitting
-
-
-def _measure_room(columns: Mapping[str, list[Text]], width: int) -> int:
-    """Return the width that is left for titles and folders."""
-    others_width = sum(
-        _measure_width(name, cells) for name, cells in columns.items() if name not in ("title", "folder")
-    )
-    return width - others_width - _COLUMN_GAP * (len(columns) - 1)
 
 
 def _format_title(entry: Mapping[str, Any]) -> Text:
@@ -202,10 +190,18 @@ def _truncate_start(text: str, width: int) -> Text:
     return Text(f"…{text}")
 
 
+def _format_age(updated: str) -> str:
+    passed = datetime.now(UTC) - datetime.fromisoformat(updated)
+    for unit, name in ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min")):
+        if passed >= unit:
+            return f"{passed // unit} {name}"
+    return "now"
+
+
 async def _show(commands: SessionCommands, args: argparse.Namespace) -> int:
     answer = await commands.show(args.id, args.archive, thinking=args.thinking)
     if args.json:
-        print(json.dumps(answer, indent=2))
+        print_json(answer)
         return 0
     sys.stdout.write(sanitize_text(answer["text"]))
     for archive in answer["archives"] if args.archive is None else ():
@@ -247,7 +243,7 @@ async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.older_than is not None:
         return await _delete_old(commands, args)
     summary = await commands.find(args.id)
-    if not _is_confirmed(args, f"“{sanitize_text(summary.title)}” ({summary.steps} steps)"):
+    if not _may_delete(args, f"“{sanitize_text(summary.title)}” ({summary.steps} steps)"):
         return 1
     deleted = await commands.delete(summary.id)
     _print_answer(args, deleted, _add_notice(f"Deleted “{deleted['title']}”.", deleted))
@@ -258,7 +254,7 @@ async def _delete_old(commands: SessionCommands, args: argparse.Namespace) -> in
     entries = filter_older_than(await commands.list(), args.older_than)
     if not args.json and entries:
         _print_table(entries, with_folder=args.all)
-    if entries and not _is_confirmed(args, _format_sessions(entries)):
+    if entries and not _may_delete(args, _format_sessions(entries)):
         return 1
     answer = await commands.delete_all([entry["sessionId"] for entry in entries])
     gone = [entry for entry in entries if entry["sessionId"] in answer["deleted"]]
@@ -273,10 +269,9 @@ def _add_notice(text: str, answer: Mapping[str, Any]) -> str:
     return f"{text} {answer['notice']}" if "notice" in answer else text
 
 
-def _is_confirmed(args: argparse.Namespace, description: str) -> bool:
-    if not args.yes and not can_ask():
-        raise ThinkLspError("Nothing was deleted. Use --yes to delete without confirmation.")
-    return args.yes or confirm(f"Delete {description} permanently?")
+def _may_delete(args: argparse.Namespace, description: str) -> bool:
+    refusal = "Nothing was deleted. Use --yes to delete without confirmation."
+    return is_confirmed(f"Delete {description} permanently?", yes=args.yes, refusal=refusal)
 
 
 def _format_sessions(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -329,12 +324,7 @@ _OPERATIONS: Mapping[str, SessionOperation] = {
 
 
 def _print_answer(args: argparse.Namespace, answer: Mapping[str, Any], message: str) -> None:
-    print(json.dumps(answer, indent=2) if args.json else sanitize_text(message))
-
-
-def _format_age(updated: str) -> str:
-    passed = datetime.now(UTC) - datetime.fromisoformat(updated)
-    for unit, name in ((timedelta(days=1), "d"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min")):
-        if passed >= unit:
-            return f"{passed // unit} {name}"
-    return "now"
+    if args.json:
+        print_json(answer)
+    else:
+        print(sanitize_text(message))

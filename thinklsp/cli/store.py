@@ -9,8 +9,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from thinklsp.cli.ages import parse_age
-from thinklsp.cli.terminal import create_console, sanitize_text
+from thinklsp.cli.terminal import create_console, parse_age, sanitize_text
 from thinklsp.core.errors import SessionError, format_install_command
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.session_stores import TenantKeyCommand, load_store_url

@@ -6,13 +6,16 @@ Questions are possible only if both standard input and standard error are termin
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 import termios
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -20,11 +23,6 @@ from rich.text import Text
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
-
-# Characters whose effect depends on the next character.
-_AMBIGUOUS_ENDS = ("\r", "\u200d")
-# The number of preceding characters to check for an emoji before a zero-width joiner.
-_CONTEXT_CHARACTERS = 2
 
 
 def create_console(stream: TextIO) -> Console:
@@ -39,6 +37,14 @@ def create_console(stream: TextIO) -> Console:
         markup=False,
         emoji=False,
     )
+
+
+def parse_age(argument: str) -> timedelta:
+    """Parse an age in days or weeks, such as 90d or 12w. Raises ArgumentTypeError."""
+    match = re.fullmatch(r"([0-9]{1,4})([dw])", argument)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"invalid age {argument!r}; use a value such as 90d (days) or 12w (weeks)")
+    return timedelta(**{"days" if match[2] == "d" else "weeks": int(match[1])})
 
 
 def find_current_folder() -> str:
@@ -59,28 +65,6 @@ def sanitize_text(text: str) -> str:
     return escape_invisible(text.replace("\r\n", "\n"))
 
 
-class SanitizingStream:
-    """A sanitizer for text that arrives in pieces."""
-
-    def __init__(self) -> None:
-        self._context = self._pending = ""
-
-    def sanitize(self, piece: str) -> str:
-        """Sanitize a piece of text. Hold back the last character if its effect depends on the next piece."""
-        text = self._pending + piece
-        self._pending = text[-1:] if text.endswith(_AMBIGUOUS_ENDS) else ""
-        return self._sanitize_in_context(text.removesuffix(self._pending))
-
-    def finish(self) -> str:
-        """Return the character that `sanitize` held back, or an empty string."""
-        text, self._pending = self._pending, ""
-        return self._sanitize_in_context(text)
-
-    def _sanitize_in_context(self, text: str) -> str:
-        before, self._context = self._context, (self._context + text)[-_CONTEXT_CHARACTERS:]
-        return sanitize_text(before + text)[len(sanitize_text(before)) :]
-
-
 def wrap_paragraph(console: Console, text: str, *, style: str = "", indent: int = 0) -> list[Text]:
     """Split text into lines. On a terminal, long lines are wrapped."""
     body = Text(escape_invisible(text).strip("\n"), style=style)
@@ -89,6 +73,21 @@ def wrap_paragraph(console: Console, text: str, *, style: str = "", indent: int 
     else:
         lines = list(body.split("\n"))
     return [Text(" " * indent).append_text(line) if line.plain else Text() for line in lines]
+
+
+def print_fact(console: Console, fact: str, details: str, *, label: str = "") -> None:
+    """Print a line with a fact in bold between its label and its details."""
+    line = Text(label).append(sanitize_text(fact), style="bold")
+    console.print(line.append(f"   {sanitize_text(details)}" if details else "", style="not bold dim"), soft_wrap=True)
+
+
+def print_problem(console: Console, problem: str) -> None:
+    text = Text("! ", style="bold yellow").append(sanitize_text(problem), style="not bold yellow")
+    console.print(text, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
 
 
 def render_diff(diff: str, *, indent: int = 0) -> Iterator[Text]:
@@ -104,6 +103,18 @@ def _select_diff_style(line: str) -> str:
     if line.startswith("@@"):
         return "cyan"
     return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def render_tool(title: str, *, is_error: bool) -> Text:
+    """Return the line of a tool call that has finished."""
+    mark, style = ("✗", "red") if is_error else ("✓", "green")
+    return Text(f"{mark} ", style=style).append(sanitize_text(title), style="default")
+
+
+def render_plan(entries: Iterable[tuple[str, str]]) -> list[Text]:
+    """Return the lines of a plan, from the text and the status of each entry."""
+    marks = {"completed": "✓", "in_progress": "▸", "pending": "·"}
+    return [Text(f"{marks.get(status, '·')} {sanitize_text(text)}", style="dim") for text, status in entries]
 
 
 def format_size(count: int) -> str:
@@ -135,6 +146,14 @@ def can_ask() -> bool:
 def confirm(question: str) -> bool:
     """Ask a yes-or-no question. Return True only if the answer is yes."""
     return ask_line(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def is_confirmed(question: str, *, yes: bool, refusal: str) -> bool:
+    """Return True with `--yes`, or if the user agrees. Raises ThinkLspError with `refusal` if nobody can be asked."""
+    if not yes and not can_ask():
+        raise ThinkLspError(refusal)
+    sys.stdout.flush()
+    return yes or confirm(question)
 
 
 def ask_line(question: str) -> str:
@@ -184,11 +203,3 @@ async def _read_line() -> str:
 
     threading.Thread(target=read, daemon=True, name="terminal").start()
     return await lines.get()
-
-
-def format_setting(values: Mapping[str, Any], key: str) -> str:
-    """Return the value of a dotted key as JSON."""
-    value: Any = values
-    for part in key.split("."):
-        value = value[part]
-    return json.dumps(value)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from thinklsp.cli.terminal import can_ask, confirm, find_current_folder, format_size, sanitize_text
+from thinklsp.cli.terminal import find_current_folder, format_size, is_confirmed, sanitize_text
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.mcp_client.consent import APPROVALS_NAME, PINS_NAME
@@ -40,12 +40,12 @@ _IGNORE_ALL = b"*\n"
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A file or a folder that thinklsp keeps. If `files` is not None, only these files in the folder are deleted."""
+    """A file or a folder that thinklsp keeps. If there are `files`, only these files in the folder are deleted."""
 
     path: str
     description: str
     size: int
-    files: tuple[str, ...] | None = None
+    files: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,24 +57,41 @@ def run(args: argparse.Namespace) -> int:
     has_store = os.path.lexists(os.path.join(state, STORE_PATH))
     workspaces = asyncio.run(_list_workspaces(state)) if has_store else ()
     found = [*_find_state(state), *_find_workspace_data(workspaces, find_current_folder())]
+    sizes = [format_size(each.size) for each in found]
+    for each, size in zip(found, sizes, strict=True):
+        print(f"{size:>{max(map(len, sizes))}}  {sanitize_text(each.path)}  ({each.description})")
     if not found:
         print("thinklsp keeps no data on this machine.")
-    else:
-        _print_list(found)
-        if not args.yes and not can_ask():
-            raise ThinkLspError("Nothing was deleted. Use --yes to delete without confirmation.")
-        if not args.yes and not confirm("Delete all of it permanently?"):
-            return 1
-    failures = [failure for each in found for failure in _delete_kept(each)]
-    # Only if it is empty.
-    with suppress(OSError):
-        os.rmdir(state)
+    refusal = "Nothing was deleted. Use --yes to delete without confirmation."
+    if found and not is_confirmed("Delete all of it permanently?", yes=args.yes, refusal=refusal):
+        return 1
+    failures = [failure for each in found for path in each.files or (each.path,) for failure in _delete(path)]
+    for each in found:
+        for folder in (*map(os.path.dirname, each.files), each.path) if each.files else ():
+            _remove_if_empty(folder)
+    _remove_if_empty(state)
     for failure in failures:
         sys.stderr.write(f"thinklsp uninstall-data: {sanitize_text(failure)}\n")
     config = os.path.dirname(find_config_path(os.environ))
     if os.path.isdir(config):
         print(f"Your own settings and keys in {sanitize_text(config)} are kept, as are keys in the system's keyring.")
     return 1 if failures else 0
+
+
+def _remove_if_empty(folder: str) -> None:
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def _delete(path: str) -> Iterator[str]:
+    """Delete a file, a link or a folder without following links. Yield a message on failure."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    except OSError as error:
+        yield f"{path} could not be deleted: {error.strerror}. Delete it yourself."
 
 
 async def _list_workspaces(state: str) -> Sequence[str]:
@@ -93,14 +110,11 @@ async def _list_workspaces(state: str) -> Sequence[str]:
         raise ThinkLspError(
             f"Nothing was deleted: an editor uses the session “{used[0]['title']}”. Close your editors."
         )
-    return [path for entry in entries if (path := _find_path(entry["workspace"])) is not None]
-
-
-def _find_path(uri: str) -> str | None:
-    try:
-        return uri_to_path(uri)
-    except (PathRefused, UnicodeError):
-        return None
+    paths = []
+    for entry in entries:
+        with suppress(PathRefused, UnicodeError):
+            paths.append(uri_to_path(entry["workspace"]))
+    return paths
 
 
 def _find_state(state: str) -> Iterator[_Kept]:
@@ -115,7 +129,9 @@ def _find_state(state: str) -> Iterator[_Kept]:
 
 def _find_workspace_data(workspaces: Iterable[str], current: str) -> Iterator[_Kept]:
     """Yield the documents in the workspaces of all sessions and in the current folder."""
-    suffixes = (_CHAT_SUFFIX, *_find_own_suffix())
+    suffixes: tuple[str, ...] = (_CHAT_SUFFIX,)
+    with suppress(ThinkLspError):
+        suffixes += (resolve_settings(load_user_settings(os.environ)).settings.chat.file_suffix,)
     sources = {current: "chat documents and reviews of the current folder"}
     sources |= dict.fromkeys(workspaces, "chat documents and reviews")
     for folder, description in sources.items():
@@ -128,14 +144,6 @@ def _find_workspace_data(workspaces: Iterable[str], current: str) -> Iterator[_K
         yield _Kept(path, description, sum(map(_measure, files)), files)
 
 
-def _find_own_suffix() -> tuple[str, ...]:
-    """Return the suffix of chat documents in the user's settings, if they can be read."""
-    try:
-        return (resolve_settings(load_user_settings(os.environ)).settings.chat.file_suffix,)
-    except ThinkLspError:
-        return ()
-
-
 def _list_documents(path: str, chat_suffixes: tuple[str, ...]) -> Iterator[str]:
     """Yield the files that thinklsp writes to a `.thinklsp` folder. Links and all other files are the user's."""
     for name, suffixes in (("chat", chat_suffixes), ("review", (_REVIEW_SUFFIX,))):
@@ -144,21 +152,21 @@ def _list_documents(path: str, chat_suffixes: tuple[str, ...]) -> Iterator[str]:
             entries = () if os.path.islink(folder) else sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError:
             continue
-        files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-        own = [entry.path for entry in files if entry.name.endswith(suffixes) or _begins(entry.path, _CHAT_BEGIN)]
+        files = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+        own = [path for path in files if path.endswith(suffixes) or _read_start(path).startswith(_CHAT_BEGIN)]
         yield from own
         # As long as files of the user are in the folder, git goes on ignoring them.
-        if len(own) + 1 == len(entries):
-            yield from (e.path for e in files if e.name == ".gitignore" and _begins(e.path, _IGNORE_ALL, is_all=True))
+        ignore = os.path.join(folder, ".gitignore")
+        if len(own) + 1 == len(entries) and ignore in files and _read_start(ignore) == _IGNORE_ALL:
+            yield ignore
 
 
-def _begins(path: str, expected: bytes, *, is_all: bool = False) -> bool:
-    """Return True if a file begins with the expected bytes, or with `is_all` consists of them."""
+def _read_start(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(len(expected) + is_all) == expected
+            return file.read(len(_CHAT_BEGIN))
     except OSError:
-        return False
+        return b""
 
 
 def _measure(path: str) -> int:
@@ -170,33 +178,3 @@ def _measure(path: str) -> int:
             with suppress(FileNotFoundError):
                 total += os.lstat(os.path.join(folder, name)).st_size
     return total
-
-
-def _print_list(found: Sequence[_Kept]) -> None:
-    sizes = [format_size(each.size) for each in found]
-    width = max(map(len, sizes))
-    for each, size in zip(found, sizes, strict=True):
-        print(f"{size:>{width}}  {sanitize_text(each.path)}  ({each.description})")
-
-
-def _delete_kept(kept: _Kept) -> Iterator[str]:
-    """Delete it, and the folders that are then empty. Yield a message for each failure."""
-    for path in (kept.path,) if kept.files is None else kept.files:
-        if (failure := _delete(path)) is not None:
-            yield failure
-    if kept.files is not None:
-        for folder in (*dict.fromkeys(map(os.path.dirname, kept.files)), kept.path):
-            with suppress(OSError):
-                os.rmdir(folder)
-
-
-def _delete(path: str) -> str | None:
-    """Delete a file, a link or a folder without following links. Return a message on failure."""
-    try:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
-    except OSError as error:
-        return f"{path} could not be deleted: {error.strerror}. Delete it yourself."
-    return None

@@ -22,7 +22,7 @@ from tests.support.services import WAYS, Way
 from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.prompts import Excerpt, build_action_prompt
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE
-from thinklsp.cli.demo_script import make_project
+from thinklsp.cli.demo import make_project
 from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.http.retry import RetryPolicy
@@ -115,7 +115,7 @@ async def play(simulator: Simulator, way: Way, name: str, root: Root) -> list[En
 async def begun(
     engine: Engine, caller: HttpModelCaller, way: Way, prompt: str, mode: Mode, root: Root, session_id: str | None
 ) -> Turn:
-    async def connect(_known: object) -> HttpModelCaller:
+    async def connect() -> HttpModelCaller:
         return caller
 
     view = WorkspaceView([(WorkspaceFolder(path_to_uri(root.path), ""), root)])

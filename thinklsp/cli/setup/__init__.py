@@ -23,7 +23,7 @@ from thinklsp.cli.setup.files import (
     find_server,
     plan_change,
 )
-from thinklsp.cli.terminal import can_ask, confirm, create_console, render_diff, sanitize_text
+from thinklsp.cli.terminal import create_console, is_confirmed, render_diff, sanitize_text
 from thinklsp.core.errors import ThinkLspError
 
 _TIMEOUT_SECONDS = 300
@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"{editor.title}: nothing to {'remove' if args.remove else 'change'}.")
     elif not args.only_print:
         check_writable(plan.changes)
-        if not args.yes and not can_ask():
-            raise ThinkLspError("Nothing was changed. Use --yes to change it without confirmation.")
-        if not args.yes and not confirm(f"{'Remove thinklsp from' if args.remove else 'Set up'} {editor.title}?"):
+        question = f"{'Remove thinklsp from' if args.remove else 'Set up'} {editor.title}?"
+        refusal = "Nothing was changed. Use --yes to change it without confirmation."
+        if not is_confirmed(question, yes=args.yes, refusal=refusal):
             print("Nothing was changed.")
             return 0
         # A program can fail for reasons of its own, so the files come last.
