@@ -19,7 +19,7 @@ from tests.support.samples import asked, result, said
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import Notice, RetryScheduled, TextStreamed, ThinkingTick
-from thinklsp.core.messages import AssistantMessage, UserMessage
+from thinklsp.core.messages import AssistantMessage, ContentBlock, TextBlock, UserMessage
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalogue import find_model, list_models
@@ -119,6 +119,18 @@ def test_a_paused_answer_goes_back_unchanged_at_the_end() -> None:
         assert last["content"] == [
             anthropic_samples.raw(block) for message in paused[:count] for block in message.blocks
         ]
+
+
+def test_thinking_and_its_next_item_return_together() -> None:
+    """Whatever of an answer got lost: either all items stand there, or no thinking and no id."""
+    thinking, text, use = openai_samples.thinking, openai_samples.text, openai_samples.call
+    whole: tuple[ContentBlock, ...] = (thinking("1"), text("a"), thinking("2"), use("c1"))
+    for left_out in range(1, 2 ** len(whole)):
+        blocks = [block for index, block in enumerate(whole) if not left_out >> index & 1]
+        conversation = (A, said(*blocks, stop="max_tokens"), asked(result("c1"), TextBlock("y")))
+        items = openai_samples.items_of(conversation)
+        assert openai_samples.broken_rules(items, conversation) == []
+        assert not [item for item in items if "id" in item or item["type"] == "reasoning"]
 
 
 NOTICES = {
