@@ -21,12 +21,12 @@ from thinklsp.core.events import Notice, RetryScheduled
 from thinklsp.core.messages import Conversation, OpaqueState, TextBlock, UserMessage
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 BETA = "thinking-binding-controls-2026-08-01"
