@@ -1,7 +1,10 @@
-"""The user, the tenant and the groups in the claims of a token whose signature has been verified.
+"""The verification of JSON Web Tokens with PyJWT, which is loaded only if `[serve.oidc]` is configured.
 
-Names are used as they are. They become part of database rows and of environment variables, so control characters and
-long names are refused, never shortened or replaced: two users must not get the same name.
+Each key of the provider can be used with one algorithm only, which depends on the kind of the key. So a token can
+choose neither `none` nor an algorithm that would use a public key as a shared secret.
+
+Names in claims are used as they are. They become part of database rows and of environment variables, so control
+characters and long names are refused, never shortened or replaced: two users must not get the same name.
 """
 
 from __future__ import annotations
@@ -29,6 +32,21 @@ _MAX_NAME_LENGTH = 200
 _MAX_GROUPS = 500
 # The end of the year 9999, the last one that Python can format.
 _MAX_TIME = 253_402_300_799.0
+_MAX_BODY_BYTES = 512 * 1024
+# The limit for both requests. A WebSocket handshake may take ten seconds.
+_SECONDS = 6.0
+_HEADERS = {"accept": "application/json"}
+_log = logging.getLogger(__name__)
+MAX_AGE_SECONDS = 600.0
+MAX_OUTAGE_SECONDS = 24 * 3600.0
+MIN_INTERVAL_SECONDS = 30.0
+_MAX_TOKEN_BYTES = 16 * 1024
+_MAX_KEYS = 100
+_MIN_RSA_BITS = 2048
+_ALGORITHMS = ("RS256", "ES256")
+# The types of tokens that may identify a user. A logout token, for example, has another type.
+_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
+_REQUIRED_CLAIMS = ["iss", "aud", "exp"]
 
 
 def build_identity(claims: Mapping[str, Any], section: OidcSection) -> ClientIdentity:
@@ -85,24 +103,6 @@ def _read_groups(claims: Mapping[str, Any], name: str | None) -> tuple[str, ...]
     if len(groups) > _MAX_GROUPS:
         raise refuse(f"it contains more than {_MAX_GROUPS} groups")
     return tuple(dict.fromkeys(_check_name(group, "a group") for group in groups))
-
-
-_MAX_BODY_BYTES = 512 * 1024
-# The limit for both requests. A WebSocket handshake may take ten seconds.
-_SECONDS = 6.0
-_HEADERS = {"accept": "application/json"}
-_log = logging.getLogger(__name__)
-
-MAX_AGE_SECONDS = 600.0
-MAX_OUTAGE_SECONDS = 24 * 3600.0
-MIN_INTERVAL_SECONDS = 30.0
-_MAX_TOKEN_BYTES = 16 * 1024
-_MAX_KEYS = 100
-_MIN_RSA_BITS = 2048
-_ALGORITHMS = ("RS256", "ES256")
-# The types of tokens that may identify a user. A logout token, for example, has another type.
-_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
-_REQUIRED_CLAIMS = ["iss", "aud", "exp"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Database rows for sessions. The functions run inside the caller's transaction.
+"""Database rows for sessions, their messages and their fallbacks. The functions run inside the caller's transaction.
 
-A write stores only new messages. Existing messages are neither read nor rewritten.
+A write stores only new messages. Existing messages are neither read nor rewritten. A fallback for one conversation is
+stored with its session. A fallback for a model expires after a month, because providers change.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _SESSION_COLUMNS = (
 )
 _SUMMARY_COLUMNS = f"id, title, workspace, model, steps, messages, size, created, updated, {_USAGE_NAMES}"
 _HAS_CONTENT = "(messages > 0 OR prompts != '[]')"
+RETENTION_DAYS = 30
+_COLUMNS = "service, model, session, kind, refused, instead, messages, made"
+_KINDS: dict[str, FallbackKind] = {kind: kind for kind in get_args(FallbackKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,11 +451,6 @@ def count_shared(old: Conversation, new: Conversation) -> int:
     if new[: len(old)] == old:
         return len(old)
     return next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-
-
-RETENTION_DAYS = 30
-_COLUMNS = "service, model, session, kind, refused, instead, messages, made"
-_KINDS: dict[str, FallbackKind] = {kind: kind for kind in get_args(FallbackKind)}
 
 
 def write_fallback(

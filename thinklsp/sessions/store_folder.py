@@ -1,4 +1,4 @@
-"""The folder of the session store, with checks of its ownership and permissions.
+"""The files of the session store: its folder, the locks of sessions, and the long texts that sessions keep.
 
 The functions in this module never follow symbolic links and never run SQL.
 """
@@ -35,6 +35,7 @@ _MAX_LOCKS = 64
 # The limit of the texts that a session keeps.
 MAX_SESSION_BYTES = 64 * 1024 * 1024
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+FileIds = tuple[tuple[int, int] | None, ...]
 
 
 class FolderRefused(Exception):
@@ -100,9 +101,6 @@ def _ensure_private(path: str, *, is_folder: bool) -> None:
     if status.st_mode & 0o077:
         with suppress(FileNotFoundError):
             os.chmod(path, 0o700 if is_folder else 0o600)
-
-
-FileIds = tuple[tuple[int, int] | None, ...]
 
 
 def read_file_ids(path: str) -> FileIds:
