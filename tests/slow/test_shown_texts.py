@@ -24,8 +24,8 @@ from thinklsp.core.edits import TextEdit
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.core.text_safety import sanitize_message
 from thinklsp.lsp.chats import chat_documents as documents
-from thinklsp.lsp.chats.chat_documents import ChatAnswer, PreparedAnswer, prepare_text
-from thinklsp.lsp.edits.edit_attribution import Attribution, UndoableTurn
+from thinklsp.lsp.chats.chat_documents import ChatAnswer, prepare_text
+from thinklsp.lsp.edits.edit_ledger import Attribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover
 from thinklsp.tools import markdown_sanitizer as module
 from thinklsp.tools.markdown_sanitizer import ActiveKind
@@ -93,10 +93,10 @@ def faults(text: str) -> list[str]:
     return found
 
 
-Make = Callable[[ChatAnswer], PreparedAnswer]
+Make = Callable[[ChatAnswer], ChatAnswer]
 
 
-def made_inert(answer: ChatAnswer) -> PreparedAnswer:
+def made_inert(answer: ChatAnswer) -> ChatAnswer:
     return asyncio.run(documents.sanitize_answer(answer))
 
 
@@ -146,14 +146,14 @@ def test_answers_one_after_the_other_load_nothing() -> None:
         assert faults(text) == [], text
 
 
-def as_it_came(answer: ChatAnswer) -> PreparedAnswer:
-    return PreparedAnswer(prepare_text(answer.text), answer.notices)
+def as_it_came(answer: ChatAnswer) -> ChatAnswer:
+    return ChatAnswer(prepare_text(answer.text), answer.notices)
 
 
 def without(kind: ActiveKind) -> Make:
     """Turn one rule off."""
 
-    def make(answer: ChatAnswer) -> PreparedAnswer:
+    def make(answer: ChatAnswer) -> ChatAnswer:
         text = answer.text.lstrip("\ufeff")
         for _ in range(8):
             found = {
@@ -163,17 +163,17 @@ def without(kind: ActiveKind) -> Make:
             if not others:
                 break
             text = module._escape_active_content(text, others)
-        return PreparedAnswer(prepare_text(text))
+        return ChatAnswer(prepare_text(text))
 
     return make
 
 
-def by_one_parser(answer: ChatAnswer) -> PreparedAnswer:
+def by_one_parser(answer: ChatAnswer) -> ChatAnswer:
     """Ignore the other ways to read the text."""
     text = answer.text
     for _ in range(8):
         text = module._escape_active_content(text, {*module._find_active_content(module._build_parser(), text)})
-    return PreparedAnswer(prepare_text(text))
+    return ChatAnswer(prepare_text(text))
 
 
 @pytest.mark.parametrize("make", [as_it_came, by_one_parser, *map(without, get_args(ActiveKind))])
@@ -251,7 +251,7 @@ def test_a_hover_renders_no_markup_of_others() -> None:
     for _ in range(sized(commit=100, nightly=5_000)):
         why = rng.choice((some_markdown, some_text))(rng).encode("utf-8", "replace").decode()
         turn = UndoableTurn("turn", some_markdown(rng), "session")
-        origin = Attribution(turn, why, some_text(rng), "", datetime(2026, 11, 22, tzinfo=UTC))
+        origin = Attribution(turn, why, some_text(rng), datetime(2026, 11, 22, tzinfo=UTC))
         assert hidden(as_json(build_hover(origin, MarkupKind.PlainText))["contents"]["value"]) == set()
         text = as_json(build_hover(origin, MarkupKind.Markdown))["contents"]["value"]
         for preview in PREVIEWS:

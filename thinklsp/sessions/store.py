@@ -18,7 +18,6 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
-from thinklsp.core.events import Fallback
 from thinklsp.core.messages import Message
 from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.core.usage import Usage
@@ -293,7 +292,7 @@ class SessionStore(ABC):
         compaction has replaced are also copied."""
         session = self._get(session_id, workspace)
         fork = self._database.read(archives.make_fork, session_id, session, step)
-        return self._save(archives.write_fork, fork.id, session, fork)
+        return self._save(archives.write_fork, fork.id, fork)
 
     @run_in_store
     def list_archives(self, session_id: str) -> tuple[Archive, ...]:
@@ -369,19 +368,6 @@ class SessionStore(ABC):
         return self._database.read(spending.sum_day, day)
 
     @run_in_store
-    def keep_fallback(self, session_id: str, service: str, fallback: Fallback) -> None:
-        """Store a fallback that a turn of the session has used. `service` identifies the provider and its address."""
-        conversation = self._get(session_id, None).conversation
-        self._database.write(session_rows.write_fallback, session_id, conversation, service, fallback)
-
-    @run_in_store
-    def list_fallbacks(self, session_id: str, service: str) -> tuple[Fallback, ...]:
-        """Return the fallbacks for the provider and for the session's conversation, oldest first."""
-        return self._database.read(
-            session_rows.read_fallbacks, session_id, self._get(session_id, None).conversation, service
-        )
-
-    @run_in_store
     def record_intent(
         self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, is_undo: bool = False
     ) -> EditIntent:
@@ -430,8 +416,8 @@ class SessionStore(ABC):
     def list_earlier_edits(
         self, workspace: str, uris: Sequence[str], since: datetime, limit: int
     ) -> tuple[EarlierEdit, ...]:
-        """Return the newest edits that other stores have recorded for a file since a time, oldest first."""
-        where = (workspace, uris, since, self._writer, limit)
+        """Return the newest edits that were recorded for a file since a time, oldest first."""
+        where = (workspace, uris, since, limit)
         return self._database.read(ledger.list_earlier_edits, *where)
 
     @run_in_store
