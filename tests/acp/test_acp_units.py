@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,34 +51,6 @@ def test_chunks_join_to_the_text(text: str, limit: int) -> None:
     assert all(len(piece.encode("utf-8", "surrogatepass")) <= limit for piece in pieces)
 
 
-@given(st.text(st.sampled_from("aé€😀"), max_size=300), st.integers(4, 40))
-def test_chunks_are_as_long_as_the_limit_allows(text: str, limit: int) -> None:
-    pieces = list(split_chunks(text, limit))
-    assert all(len(piece.encode()) > limit - 4 for piece in pieces[:-1])
-
-
-@pytest.mark.timing
-@pytest.mark.parametrize("letter", ["a", "é", "😀", "a😀"])
-def test_chunks_cost_no_more_than_their_text(letter: str) -> None:
-    """64 times the text costs 64 times the time, within a wide margin. The square would be 4,096 times."""
-    small, large = (_measure(letter * size) for size in (50_000, 3_200_000))
-    assert large < 20 * 64 * max(small, 0.0005)
-
-
-def _measure(text: str) -> float:
-    return _measure_cpu(lambda: sum(map(len, split_chunks(text))))
-
-
-def _measure_cpu(work: Callable[[], object]) -> float:
-    """Return the processor time of the fastest of three runs, because the machine may be busy."""
-    taken = []
-    for _ in range(3):
-        begun = time.thread_time()
-        work()
-        taken.append(time.thread_time() - begun)
-    return min(taken)
-
-
 def test_chunks_of_nothing_are_none() -> None:
     assert list(build_chunks("agent_message_chunk", "", "m")) == []
     [update] = build_chunks("agent_message_chunk", "a" * MAX_CHUNK_BYTES, "m")
@@ -113,14 +84,6 @@ def test_pages_show_each_session_once_and_newest_first(times: list[int]) -> None
     assert cursor is None
     newest = sorted(rows, key=lambda row: (row.updated, row.id), reverse=True)
     assert shown == [row.id for row in newest]
-
-
-def test_page_goes_on_although_a_session_was_deleted() -> None:
-    rows = [summary(number, number) for number in range(120)]
-    first = build_page(rows, None)
-    last = first["sessions"][-1]["sessionId"]
-    left = [row for row in rows if row.id != last]
-    assert len(build_page(left, first["nextCursor"])["sessions"]) == 50
 
 
 def test_sessions_without_a_folder_are_not_listed() -> None:
@@ -225,17 +188,6 @@ def test_block_that_cannot_be_used_is_named(tmp_path: Path, block: Json, words: 
     assert words in str(raised.value)
 
 
-def test_many_blocks_cost_no_more_than_their_number(tmp_path: Path) -> None:
-    with view_of(tmp_path) as view:
-        small, large = (_measure_prompt(count, view) for count in (500, 8_000))
-    assert large < 5 * 16 * max(small, 0.005)
-
-
-def _measure_prompt(count: int, view: WorkspaceView) -> float:
-    blocks = [part for _ in range(count) for part in (text("a" * 200), link("zed:///" + "b" * 200))]
-    return _measure_cpu(lambda: read_prompt(blocks, view))
-
-
 # The first answer
 
 anything = st.recursive(
@@ -314,11 +266,6 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_odd_first_line_is_left_to_the_whole_agent(name: str) -> None:
-    assert build_initialize_reply(ODD[name]) is None
-
-
 def exchange(*pieces: bytes) -> tuple[FirstInput, bytes]:
     """Answer an input that comes in one write and then ends; return what is left, and the answer."""
     ends = [*os.pipe(), *os.pipe()]
@@ -344,11 +291,6 @@ def test_input_is_handed_on_with_the_answered_request() -> None:
 def test_odd_input_is_handed_on_whole(name: str) -> None:
     first, reply = exchange(ODD[name], b"\n", b"more")
     assert (first.data, first.is_answered, reply) == (ODD[name] + b"\nmore", False, b"")
-
-
-def test_input_that_ends_early_has_no_answer() -> None:
-    first, reply = exchange(json.dumps(ORDINARY).encode())
-    assert (first.is_answered, reply) == (False, b"")
 
 
 def test_client_that_is_gone_is_no_error() -> None:

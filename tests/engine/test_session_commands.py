@@ -51,7 +51,7 @@ async def test_usage_in_words(store: MemoryStore) -> None:
     await store.update(
         session.id, lambda now: now.add_user_message("Hello."), CallUsage("t1", "anthropic", "dear", PRICED)
     )
-    await store.record_usage(session.id, CallUsage("t2", "openai-compatible", "own|model", UNPRICED))
+    await store.update(session.id, lambda now: now, CallUsage("t2", "openai-compatible", "own|model", UNPRICED))
     told = format_usage(await build_usage_report(store, session.id))
     for line in (
         "| all | 1,010 | 800 (79%) | 105 | 50 | $0.2500 |",

@@ -16,14 +16,11 @@ from thinklsp.lsp.chats.chat_documents import (
     MAX_SHOWN_CHARACTERS,
     NO_TEXT,
     ChatAnswer,
-    PreparedAnswer,
-    PreparedText,
     build_blank_document,
     build_document,
     find_same_line_end,
     plan_answer_edits,
     plan_exchange_edits,
-    prepare_draft,
     prepare_text,
     sanitize_answer,
     sanitize_chat_text,
@@ -50,7 +47,7 @@ _typed = st.lists(
     st.tuples(_lines.filter(lambda line: not line.lstrip("\\").startswith("## ")), _ends), max_size=8
 ).map(lambda lines: "".join(a + b for a, b in lines))
 _prompts = _texts.map(prepare_text)
-_answers = st.builds(PreparedAnswer, _texts.map(prepare_text), st.lists(_texts, max_size=2).map(tuple))
+_answers = st.builds(ChatAnswer, _texts.map(prepare_text), st.lists(_texts, max_size=2).map(tuple))
 # Mixed ends, as nobody writes them but some programs do.
 _documents = st.lists(st.tuples(_lines, _ends), max_size=8).map(lambda lines: "".join(a + b for a, b in lines))
 _many = settings(max_examples=examples(200), deadline=None)
@@ -70,11 +67,11 @@ def unified(text: str) -> str:
     return re.sub(r"\r\n?", "\n", text)
 
 
-def answer_of(text: str, notices: tuple[str, ...] = ()) -> PreparedAnswer:
-    return PreparedAnswer(prepare_text(text), notices)
+def answer_of(text: str, notices: tuple[str, ...] = ()) -> ChatAnswer:
+    return ChatAnswer(prepare_text(text), notices)
 
 
-def answered(text: str, answer: PreparedAnswer) -> str:
+def answered(text: str, answer: ChatAnswer) -> str:
     return apply_edits(text, plan_answer_edits(text, ID, answer))
 
 
@@ -87,12 +84,12 @@ def is_part(text: str, whole: str) -> bool:
 @_many
 @given(_texts)
 def test_a_prompt_is_read_as_it_was_put_in(prompt: str) -> None:
-    assert parse_chat(build_blank_document(prepare_draft(prompt))).prompt == plain(prompt)
+    assert parse_chat(build_blank_document(prepare_text(prompt, is_draft=True))).prompt == plain(prompt)
 
 
 @_many
 @given(_typed, _answers)
-def test_a_prompt_typed_below_an_answer_is_read_as_it_was_typed(typed: str, answer: PreparedAnswer) -> None:
+def test_a_prompt_typed_below_an_answer_is_read_as_it_was_typed(typed: str, answer: ChatAnswer) -> None:
     """Not one character is different: line ends, indentation and blanks at the end of lines included."""
     around = re.fullmatch(r"(?s)(?:[ \t]*[\r\n])*(?P<prompt>.*?)(?:[\r\n][ \t]*)*", typed)
     assert around is not None
@@ -102,9 +99,7 @@ def test_a_prompt_typed_below_an_answer_is_read_as_it_was_typed(typed: str, answ
 
 @_many
 @given(_prompts, _answers, _answers)
-def test_answers_and_prompts_never_add_headings(
-    prompt: PreparedText, first: PreparedAnswer, second: PreparedAnswer
-) -> None:
+def test_answers_and_prompts_never_add_headings(prompt: str, first: ChatAnswer, second: ChatAnswer) -> None:
     whole = build_document(ID, prompt, first)
     assert parse_chat(whole) == parse_chat(f"{LINE}\n## You\n")
     assert parse_chat(f"{whole}What now?").prompt == "What now?"
@@ -118,9 +113,7 @@ def test_answers_and_prompts_never_add_headings(
 
 @_many
 @given(_documents, st.sampled_from(["", "\ufeff"]), _answers)
-def test_an_answer_below_anything_is_followed_by_an_empty_prompt(
-    document: str, mark: str, answer: PreparedAnswer
-) -> None:
+def test_an_answer_below_anything_is_followed_by_an_empty_prompt(document: str, mark: str, answer: ChatAnswer) -> None:
     """What the user left open, a line or a code fence, does not swallow the headings; nothing of theirs is lost."""
     text = mark + document
     whole = answered(text, answer)
@@ -133,7 +126,7 @@ def test_an_answer_below_anything_is_followed_by_an_empty_prompt(
 
 @_many
 @given(_documents, _prompts, _answers)
-def test_an_exchange_from_elsewhere_loses_nothing(document: str, prompt: PreparedText, answer: PreparedAnswer) -> None:
+def test_an_exchange_from_elsewhere_loses_nothing(document: str, prompt: str, answer: ChatAnswer) -> None:
     text = f"{LINE}\n{document}"
     whole = apply_edits(text, plan_exchange_edits(text, ID, prompt, answer))
     assert is_part(text, whole)
@@ -143,9 +136,7 @@ def test_an_exchange_from_elsewhere_loses_nothing(document: str, prompt: Prepare
 
 @_many
 @given(_typed, _prompts, _answers)
-def test_a_draft_stays_the_prompt_when_an_exchange_comes_in(
-    draft: str, prompt: PreparedText, answer: PreparedAnswer
-) -> None:
+def test_a_draft_stays_the_prompt_when_an_exchange_comes_in(draft: str, prompt: str, answer: ChatAnswer) -> None:
     text = build_document(ID, prepare_text("Before"), answer_of("It was.")) + draft
     whole = apply_edits(text, plan_exchange_edits(text, ID, prompt, answer))
     assert parse_chat(whole) == parse_chat(text)
@@ -170,7 +161,7 @@ def test_what_comes_in_has_the_line_ends_of_the_document(end: str) -> None:
 
 FIRST_LINES: dict[str, tuple[str, str]] = {
     "none": ("Hello", f"{LINE}\n\nHello"),
-    "new": (f"{build_blank_document(prepare_draft('Hello'))}", f"{LINE}\n\n## You\n\nHello"),
+    "new": (f"{build_blank_document(prepare_text('Hello', is_draft=True))}", f"{LINE}\n\n## You\n\nHello"),
     "foreign": ("<!-- thinklsp session: 77 -->\nHello", f"{LINE}\nHello"),
     "odd": ("<!-- thinklsp session: a b>c -->  \nHello", f"{LINE}\nHello"),
     "empty": ("<!-- thinklsp session: -->\nHello", f"{LINE}\nHello"),
@@ -196,7 +187,7 @@ def test_notices_stand_below_the_answer_in_one_line_each() -> None:
 @_many
 @given(_documents, _typed.filter(lambda typed: bool(plain(typed))), _answers, _texts)
 def test_text_written_after_a_prompt_stays_after_its_answer(
-    above: str, prompt: str, answer: PreparedAnswer, later: str
+    above: str, prompt: str, answer: ChatAnswer, later: str
 ) -> None:
     """Not one character is lost, and the headings are as they would be without it."""
     sent = f"{LINE}\n{above}\n## You\n\n{prompt}"
@@ -214,8 +205,8 @@ def test_text_written_after_a_prompt_stays_after_its_answer(
 
 @_many
 @given(_documents, _texts, _answers)
-def test_what_could_not_be_sent_is_the_next_prompt(document: str, draft: str, answer: PreparedAnswer) -> None:
-    whole = answered(f"{LINE}\n{document}", replace(answer, draft=prepare_draft(draft)))
+def test_what_could_not_be_sent_is_the_next_prompt(document: str, draft: str, answer: ChatAnswer) -> None:
+    whole = answered(f"{LINE}\n{document}", replace(answer, draft=prepare_text(draft, is_draft=True)))
     assert unified(parse_chat(whole).prompt) == plain(draft)
 
 
@@ -267,7 +258,7 @@ def test_a_large_document_is_read_in_no_time() -> None:
 PROMPTS: dict[str, tuple[str, str | None, str]] = {
     "empty": ("", None, ""),
     "no heading": ("Hello\n", None, "Hello"),
-    "a new one": (build_blank_document(prepare_draft("@a.py ")), None, "@a.py "),
+    "a new one": (build_blank_document(prepare_text("@a.py ", is_draft=True)), None, "@a.py "),
     "with session": (f"<!-- thinklsp session: {ID} -->\nHello", ID, "Hello"),
     "a mark in front": (f"\ufeff<!-- thinklsp session: {ID} -->\nHello", ID, "Hello"),
     "line ends": ("## You\r\n  a\r\nb\rc \r\n\r\n", None, "  a\r\nb\rc "),

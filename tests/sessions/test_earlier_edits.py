@@ -65,7 +65,7 @@ async def test_edits_of_a_file_are_listed_with_their_answers(tmp_path: Path) -> 
         assert [(edit.turn_id, edit.before, edit.after) for edit in found] == [
             ("t1", "1", "2"), ("t2", "2", "3"), ("t3", "x", "x"),
         ]  # fmt: skip
-        assert [(edit.answer.text, edit.answer.model) for edit in found] == [
+        assert [(edit.answer, edit.model) for edit in found] == [
             ("Done one.", "m1"), ("Hm.", "m2"), ("Renamed.", "m"),
         ]  # fmt: skip
         assert [edit.turn_id for edit in await read(second, "file:///c.py", "file:///b.py")] == ["t1"]
@@ -113,7 +113,7 @@ async def test_the_answer_is_found_behind_a_compaction(tmp_path: Path, when: str
             spent = CallUsage("t2", "p", "m", USAGE)
             await first.update(session.id, lambda now: now.add_step(answer("Second."), None, USAGE), spent)
         await record(first, session, "t2", write("2", "3"))
-        assert [edit.answer.text for edit in await read(second)] == ["First.", "Second."]
+        assert [edit.answer for edit in await read(second)] == ["First.", "Second."]
 
 
 async def test_edits_of_a_damaged_session_have_no_answer(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ async def test_edits_of_a_damaged_session_have_no_answer(tmp_path: Path) -> None
         await record(first, session, "t1", write(None, "2"))
         connection_of(first).execute("UPDATE message SET blocks = ?", (b'[{"kind":"text","turn":"',))
         [edit] = await read(second)
-        assert (edit.before, edit.after, edit.answer.text, edit.answer.model) == (None, "2", "", "m")
+        assert (edit.before, edit.after, edit.answer, edit.model) == (None, "2", "", "m")
         connection_of(first).execute("DELETE FROM usage")
-        assert [edit.answer.model for edit in await read(second)] == [""]
+        assert [edit.model for edit in await read(second)] == [""]
 
 
 async def test_version_changes_only_if_another_store_writes(tmp_path: Path) -> None:

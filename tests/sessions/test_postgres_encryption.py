@@ -19,7 +19,7 @@ from tests.support.stored_sessions import SPENT, answer, full_session, one_turn,
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import ImageBlock, ThinkingBlock
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.codec import RowConnection
+from thinklsp.sessions.encryption import RowConnection
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.postgres.maintenance import EncryptionReport, encrypt_store, prune
 from thinklsp.sessions.postgres.postgres_store import PostgresStore
@@ -343,7 +343,7 @@ async def test_a_session_encrypted_during_a_read_is_read_as_a_whole(
     def read_while_encrypting(connection: RowConnection, session_id: str) -> object:
         revision = read_revision(connection, session_id)
         assert encrypt(postgres, somebody, KEY) == EncryptionReport(1, 0)
-        stored = read_session(connection, session_id, server._cache.cipher)
+        stored = read_session(connection, session_id)
         assert stored is not None
         return stored.session, stored.is_sound, stored.revision == revision
 

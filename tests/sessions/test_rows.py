@@ -37,12 +37,10 @@ from thinklsp.core.messages import (
 )
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import decode_message, decode_prompts, encode_message, parse_time
-from thinklsp.sessions.encryption import OpaqueCipher, StoreCipher
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_session, write_session
 from thinklsp.sessions.tables import is_damage, open_memory_database
 
-SEALS = StoreCipher(OpaqueCipher())
 TEXT, THINKING = {"kind": "text", "text": "said"}, {"kind": "thinking", "text": "thought", "raw": True}
 RESULT = {"kind": "tool_result", "id": "c", "text": "done", "error": True}
 figures = st.none() | st.integers(0, 10**12)
@@ -110,19 +108,19 @@ def test_any_session_may_follow_any_other(first: Session, second: Session, third
     with closing(open_memory_database()) as connection:
         stored = None
         for session in map(told_apart, (first, second, third, first)):
-            stored = write_session(connection, stored, session, SEALS)
-            assert read_session(connection, "s", SEALS) == stored
+            stored = write_session(connection, stored, session)
+            assert read_session(connection, "s") == stored
             assert stored.session == session
 
 
 def test_a_write_costs_what_is_new() -> None:
     """Counted in rows that change, not in time."""
     with closing(open_memory_database()) as connection:
-        stored = write_session(connection, None, Session("s", "w"), SEALS)
+        stored = write_session(connection, None, Session("s", "w"))
         costs = []
         for number in range(60):
             before = connection.total_changes
-            stored = write_session(connection, stored, one_turn(number, stored.session), SEALS)
+            stored = write_session(connection, stored, one_turn(number, stored.session))
             costs.append(connection.total_changes - before)
         assert max(costs[1:]) == min(costs[1:]) <= 10
 
@@ -136,21 +134,21 @@ def test_the_size_follows_what_is_there() -> None:
         return kept, int(sum(counted))
 
     with closing(open_memory_database()) as connection:
-        stored = write_session(connection, None, full_session(Session("s", "w")), SEALS)
+        stored = write_session(connection, None, full_session(Session("s", "w")))
         shown = stored.session.add_user_message("Look.", images=(image(), image(name="same.png"), image("image/gif")))
-        grown = write_session(connection, stored, one_turn(1, shown), SEALS)
+        grown = write_session(connection, stored, one_turn(1, shown))
         assert size()[0] == size()[1] > 1000
-        write_session(connection, grown, replace(grown.session, conversation=grown.session.conversation[:2]), SEALS)
+        write_session(connection, grown, replace(grown.session, conversation=grown.session.conversation[:2]))
         assert size()[0] == size()[1]
 
 
 def test_the_same_conversation_is_not_written_twice() -> None:
     conversation = full_session(Session("s", "w")).conversation
     with closing(open_memory_database()) as connection:
-        stored = write_session(connection, None, Session("s", "w", conversation=conversation), SEALS)
+        stored = write_session(connection, None, Session("s", "w", conversation=conversation))
         rows = connection.execute("SELECT rowid, * FROM message").fetchall()
         for _ in range(3):
-            stored = write_session(connection, stored, stored.session, SEALS)
+            stored = write_session(connection, stored, stored.session)
         assert connection.execute("SELECT rowid, * FROM message").fetchall() == rows
 
 
@@ -170,7 +168,7 @@ def test_a_row_that_is_not_found_as_it_was_written_is_damage(other: str) -> None
     with closing(open_memory_database()) as connection:
         connection.execute(f"CREATE TRIGGER other AFTER {other}")
         with pytest.raises(sqlite3.DatabaseError) as raised:
-            write_session(connection, None, full_session(Session("s", "w")), SEALS)
+            write_session(connection, None, full_session(Session("s", "w")))
         assert is_damage(raised.value)
 
 

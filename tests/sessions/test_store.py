@@ -307,7 +307,7 @@ async def test_usage_is_summed_by_session_turn_model_and_day(store: SessionStore
     one, other = await store.create("w"), await store.create("w")
     await store.update(one.id, full_session, CallUsage("t1", "p", "m", Usage(1, 2, cost_usd=0.5)))
     await store.update(one.id, lambda now: now, CallUsage("t1", "p", "m", Usage(3, None, 4)))
-    await store.record_usage(one.id, CallUsage("t2", "p", "small", Usage(cost_usd=0.25), "compaction"))
+    await store.update(one.id, lambda now: now, CallUsage("t2", "p", "small", Usage(cost_usd=0.25), "compaction"))
     await store.update(other.id, full_session, CallUsage("t3", "p", "m", Usage(100)))
     report = await store.report_usage(one.id)
     assert report.total == Usage(4, 2, 4, cost_usd=0.75)

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from tests.sessions.migrating_sessions import FIXTURES, laid_out
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
     EDIT,
@@ -203,3 +204,17 @@ def test_a_damaged_id_is_locked_inside_the_folder(tmp_path: Path, session_id: st
     leases.release(session_id)
     assert leases.is_free(session_id)
     assert os.listdir(locks) == []
+
+
+async def test_damaged_old_store_gives_sessions_to_new_one(tmp_path: Path) -> None:
+    """It has no table of remedies yet."""
+    laid_out(tmp_path, FIXTURES[0])
+    [(size,)] = run_sql(database(tmp_path), "PRAGMA page_size")
+    [(page,)] = run_sql(database(tmp_path), "SELECT rootpage FROM sqlite_schema WHERE name = 'usage_by_day'")
+    content = bytearray(database(tmp_path).read_bytes())
+    content[(page - 1) * size : page * size] = b"x" * size
+    database(tmp_path).write_bytes(content)
+    async with opened(tmp_path) as store:
+        [summary] = await store.list_sessions(None)
+        assert await store.get(summary.id, "w") == full_session(Session(summary.id, "w"))
+        assert "with the session that could be read" in store.problems[0]

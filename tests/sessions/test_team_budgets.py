@@ -44,7 +44,7 @@ async def test_fifty_parallel_turns_never_exceed_the_cap(postgres: PostgresServe
             for _ in range(4):
                 if await store.reserve_budget(session.id, CALL_USD, [cap]) is None:
                     calls += 1
-                    await store.record_usage(session.id, spent(CALL_USD))
+                    await store.update(session.id, lambda now: now, spent(CALL_USD))
             await store.release(session.id)
             return calls
 
@@ -82,7 +82,7 @@ async def test_caps_count_what_they_are_about(postgres: PostgresServer, somebody
         ]
         for store in (mine, outside, other):
             session = await begin(store)
-            await store.record_usage(session.id, spent(0.5))
+            await store.update(session.id, lambda now: now, spent(0.5))
         session = await begin(theirs)
         for name, cap, reached in (
             ("my colleague's call", BudgetCap("team", "payments", DAY, 1.0), 0.5),
@@ -103,7 +103,7 @@ async def test_caps_count_what_they_are_about(postgres: PostgresServer, somebody
 async def test_a_copied_session_does_not_cost_again(postgres: PostgresServer, somebody: ClientIdentity) -> None:
     async with aclosing(postgres.create_store(somebody)) as store:
         session = await begin(store)
-        await store.record_usage(session.id, spent(0.5))
+        await store.update(session.id, lambda now: now, spent(0.5))
         postgres.execute("UPDATE usage SET made = made - 7200 * 1000000000::bigint WHERE tenant = %s", somebody.tenant)
         rows = await store.read_rows(session.id)
         await store.delete(session.id, None)
@@ -122,7 +122,7 @@ async def test_only_teams_with_a_budget_are_booked(
     environment |= {"THINKLSP_CONFIG": str(tmp_path / "config.toml")}
     async with aclosing(open_session_store(environment, replace(somebody, groups=("everybody", "payments")))) as store:
         session = await store.update((await store.create("w")).id, full_session)
-        await store.record_usage(session.id, spent(0.5))
+        await store.update(session.id, lambda now: now, spent(0.5))
     query = "SELECT scope, name FROM spending WHERE tenant = %s AND period = %s ORDER BY scope"
     assert postgres.execute(query, somebody.tenant, DAY) == [("team", "payments"), ("user", somebody.user)]
 
@@ -134,14 +134,14 @@ async def test_the_user_is_told_which_budget_is_used_up(postgres: PostgresServer
         budgets = TeamBudgets(section, identity, store)
         session = await begin(store)
         await budgets.admit_call(session.id, 0.5)
-        await store.record_usage(session.id, spent(0.9))
+        await store.update(session.id, lambda now: now, spent(0.9))
         with pytest.raises(TurnRefused) as refused:
             await budgets.admit_call(session.id, 0.5)
         assert str(refused.value) == (
             "The budget of the team payments of $1.00 for this day does not allow the next model call: $0.90 spent, "
             "and the call needs about $0.50. It resets at 00:00 UTC."
         )
-        await store.record_usage(session.id, spent(1.0))
+        await store.update(session.id, lambda now: now, spent(1.0))
         lonely = TeamBudgets(section, somebody, store)
         with pytest.raises(
             TurnRefused, match=r"^Your budget of \$2.00 for this month .* on the first of the next month"

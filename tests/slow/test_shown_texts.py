@@ -24,7 +24,7 @@ from thinklsp.core.edits import TextEdit
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.core.text_safety import sanitize_message
 from thinklsp.lsp.chats import chat_documents as documents
-from thinklsp.lsp.chats.chat_documents import ChatAnswer, PreparedAnswer, prepare_text
+from thinklsp.lsp.chats.chat_documents import ChatAnswer, prepare_text
 from thinklsp.lsp.edits.edit_attribution import Attribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover
 from thinklsp.tools import markdown_sanitizer as module
@@ -93,10 +93,10 @@ def faults(text: str) -> list[str]:
     return found
 
 
-Make = Callable[[ChatAnswer], PreparedAnswer]
+Make = Callable[[ChatAnswer], ChatAnswer]
 
 
-def made_inert(answer: ChatAnswer) -> PreparedAnswer:
+def made_inert(answer: ChatAnswer) -> ChatAnswer:
     return asyncio.run(documents.sanitize_answer(answer))
 
 
@@ -146,14 +146,14 @@ def test_answers_one_after_the_other_load_nothing() -> None:
         assert faults(text) == [], text
 
 
-def as_it_came(answer: ChatAnswer) -> PreparedAnswer:
-    return PreparedAnswer(prepare_text(answer.text), answer.notices)
+def as_it_came(answer: ChatAnswer) -> ChatAnswer:
+    return ChatAnswer(prepare_text(answer.text), answer.notices)
 
 
 def without(kind: ActiveKind) -> Make:
     """Turn one rule off."""
 
-    def make(answer: ChatAnswer) -> PreparedAnswer:
+    def make(answer: ChatAnswer) -> ChatAnswer:
         text = answer.text.lstrip("\ufeff")
         for _ in range(8):
             found = {
@@ -163,17 +163,17 @@ def without(kind: ActiveKind) -> Make:
             if not others:
                 break
             text = module._escape_active_content(text, others)
-        return PreparedAnswer(prepare_text(text))
+        return ChatAnswer(prepare_text(text))
 
     return make
 
 
-def by_one_parser(answer: ChatAnswer) -> PreparedAnswer:
+def by_one_parser(answer: ChatAnswer) -> ChatAnswer:
     """Ignore the other ways to read the text."""
     text = answer.text
     for _ in range(8):
         text = module._escape_active_content(text, {*module._find_active_content(module._build_parser(), text)})
-    return PreparedAnswer(prepare_text(text))
+    return ChatAnswer(prepare_text(text))
 
 
 @pytest.mark.parametrize("make", [as_it_came, by_one_parser, *map(without, get_args(ActiveKind))])

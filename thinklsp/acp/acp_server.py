@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result, is_valid_version
-from thinklsp.acp.peer import AcpError, AcpPeer, Params, Reply
+from thinklsp.acp.peer import AcpError, AcpPeer, Handler, Params, Reply
 from thinklsp.core.import_context import reduce_gc, switch_threads_often
 from thinklsp.jsonrpc.first_message import FirstInput
 from thinklsp.jsonrpc.framing import BadFrame, LineReader, build_line
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from thinklsp.acp.host import SessionHost
 
 
-_METHODS = (
-    "authenticate",
-    "session/new",
-    "session/load",
-    "session/resume",
-    "session/list",
-    "session/delete",
-    "session/close",
-    "session/prompt",
-    "session/set_mode",
-    "session/set_config_option",
-)
+# The requests, and the methods of SessionHost that handle them.
+_METHODS = {
+    "authenticate": "authenticate",
+    "session/new": "create_session",
+    "session/load": "load_session",
+    "session/resume": "resume_session",
+    "session/list": "list_sessions",
+    "session/delete": "delete_session",
+    "session/close": "close_session",
+    "session/prompt": "prompt",
+    "session/set_mode": "set_mode",
+    "session/set_config_option": "set_config_option",
+}
 _NOT_INITIALIZED = "Send `initialize` before any other request."
 _INITIALIZED = "The agent is already initialized."
 
@@ -49,8 +50,8 @@ class AcpServer:
         self._host: SessionHost | None = None
         self._loading: asyncio.Task[SessionHost] | None = None
         self._peer.handlers["initialize"] = self._initialize
-        for method in _METHODS:
-            self._peer.handlers[method] = partial(self._dispatch, method)
+        for method, name in _METHODS.items():
+            self._peer.handlers[method] = partial(self._dispatch, name)
         self._peer.listeners["session/cancel"] = self._cancel
         if announced is not None:
             self._begin(announced)
@@ -85,25 +86,30 @@ class AcpServer:
         self._host = host = await asyncio.to_thread(_create_host, self._peer, features)
         return host
 
-    def _dispatch(self, method: str, params: Params) -> Awaitable[Reply]:
+    def _dispatch(self, name: str, params: Params) -> Awaitable[Reply]:
         if self._features is None:
             raise AcpError(INVALID_REQUEST, _NOT_INITIALIZED)
         if self._host is not None:
-            return self._host.handlers[method](params)
-        return self._dispatch_later(method, params, self._features)
+            return _run_handler(self._host, name, params)
+        return self._dispatch_later(name, params, self._features)
 
-    async def _dispatch_later(self, method: str, params: Params, features: AnnouncedFeatures) -> Reply:
+    async def _dispatch_later(self, name: str, params: Params, features: AnnouncedFeatures) -> Reply:
         """Wait until the engine is loaded. After a failure, for example of the user's file, load it again."""
         if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
             self._loading = asyncio.get_running_loop().create_task(self._load(features))
         loading = self._loading
         # Do not await the task directly, because a cancelled request must not cancel the shared load.
         await asyncio.wait([loading])
-        return await loading.result().handlers[method](params)
+        return await _run_handler(loading.result(), name, params)
 
     def _cancel(self, params: Params) -> None:
         if self._host is not None:
             self._host.cancel(params)
+
+
+def _run_handler(host: SessionHost, name: str, params: Params) -> Awaitable[Reply]:
+    handle: Handler = getattr(host, name)
+    return handle(params)
 
 
 async def _answer(reply: Reply) -> Reply:

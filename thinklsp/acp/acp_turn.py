@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, assert_never
 
-from thinklsp.acp.edit_writer import EditOrigin, format_status
+from thinklsp.acp.acp_session import AcpSession
+from thinklsp.acp.edit_writer import format_status
 from thinklsp.acp.initialization import SETUP_HINT
-from thinklsp.acp.open_session import OpenSession
 from thinklsp.acp.peer import AUTHENTICATION_REQUIRED, AcpError
 from thinklsp.acp.session_client import (
     NoAnswer,
@@ -68,27 +68,56 @@ from thinklsp.settings.sources import EditorSettings
 _FLUSH_SECONDS = 0.05
 _PLAN_TOOL = "plan"
 _INTERRUPTED = "\n\n*The answer was interrupted and starts again:*\n\n"
+_BUDGET_KINDS: Mapping[BudgetAnswer, OptionKind] = {
+    "continue": "allow_once",
+    "raise": "allow_always",
+    "stop": "reject_once",
+}
+_KINDS: Mapping[str, OptionKind] = {
+    RUN_ONCE: "allow_once",
+    ALLOW_FOR_SESSION: "allow_always",
+    DO_NOT_RUN: "reject_once",
+    FOLLOW: "allow_always",
+    NOT_NOW: "reject_once",
+    **{text: _BUDGET_KINDS[answer] for text, answer in BUDGET_ANSWERS.items()},
+}
+_NO_ANSWER = Option("none", "Do not answer", "reject_once")
+_ALWAYS = "Always allow"
+_MAX_TITLE_LENGTH = 100
+_QUESTION_TOOL = "ask_user"
+
+PromptStopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+_STOP_REASONS: Mapping[TurnStopReason, PromptStopReason] = {
+    "end_turn": "end_turn",
+    "max_tokens": "max_tokens",
+    "context_window": "max_tokens",
+    "max_steps": "max_turn_requests",
+    "budget": "max_turn_requests",
+    "refusal": "refusal",
+    "cancelled": "cancelled",
+    "error": "end_turn",
+}
 
 
 class TurnUpdates:
-    """The updates of one turn. Call `show` for each event, then `finish`."""
+    """The updates and the questions of one turn. Call `show` for each event, then `finish`.
 
-    def __init__(self, client: SessionClient, turn: Turn) -> None:
+    `cancel` cancels the turn, if the client answers a question so.
+    """
+
+    def __init__(self, client: SessionClient, turn: Turn, cancel: Callable[[], None]) -> None:
         self._client = client
         self._turn = turn
-        self._shows_thinking = turn.setup.display == "summary"
-        self._step = 0
+        self._cancel = cancel
         self._message = 0
         self._has_text = False
-        self._pending: list[tuple[ChunkKind, str]] = []
+        self._pending_kind: ChunkKind = "agent_message_chunk"
+        self._pending: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._running: dict[str, ToolStarted] = {}
         self._notices: list[str] = []
-
-    @property
-    def running_tool(self) -> ToolStarted | None:
-        """The tool call that runs, or the newest of several."""
-        return next(reversed(self._running.values()), None)
+        self._question_numbers = itertools.count(1)
 
     def show(self, event: TurnEvent) -> None:
         match event:
@@ -96,7 +125,7 @@ class TurnUpdates:
                 self._has_text = True
                 self._add_text("agent_message_chunk", event.delta)
             case ThinkingStreamed():
-                if self._shows_thinking:
+                if self._turn.setup.display == "summary":
                     self._add_text("agent_thought_chunk", event.delta)
             case StepStarted():
                 self._begin_message()
@@ -147,17 +176,10 @@ class TurnUpdates:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pending, self._pending = self._pending, []
-        pieces: list[tuple[ChunkKind, list[str]]] = []
-        for kind, text in pending:
-            if not pieces or pieces[-1][0] != kind:
-                pieces.append((kind, []))
-            pieces[-1][1].append(text)
-        for kind, texts in pieces:
-            suffix = "-thought" if kind == "agent_thought_chunk" else ""
-            message_id = f"{self._turn.id}-{self._message}{suffix}"
-            for update in build_chunks(kind, "".join(texts), message_id):
-                self._client.send(update)
+        text, self._pending = "".join(self._pending), []
+        suffix = "-thought" if self._pending_kind == "agent_thought_chunk" else ""
+        for update in build_chunks(self._pending_kind, text, f"{self._turn.id}-{self._message}{suffix}"):
+            self._client.send(update)
 
     def _begin_message(self) -> None:
         self.flush()
@@ -165,7 +187,10 @@ class TurnUpdates:
         self._has_text = False
 
     def _add_text(self, kind: ChunkKind, text: str) -> None:
-        self._pending.append((kind, text))
+        if kind != self._pending_kind:
+            self.flush()
+            self._pending_kind = kind
+        self._pending.append(text)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
 
@@ -223,47 +248,6 @@ class TurnUpdates:
         self.flush()
         self._client.send(update)
 
-
-_BUDGET_KINDS: Mapping[BudgetAnswer, OptionKind] = {
-    "continue": "allow_once",
-    "raise": "allow_always",
-    "stop": "reject_once",
-}
-_KINDS: Mapping[str, OptionKind] = {
-    RUN_ONCE: "allow_once",
-    ALLOW_FOR_SESSION: "allow_always",
-    DO_NOT_RUN: "reject_once",
-    FOLLOW: "allow_always",
-    NOT_NOW: "reject_once",
-    **{text: _BUDGET_KINDS[answer] for text, answer in BUDGET_ANSWERS.items()},
-}
-_NO_ANSWER = Option("none", "Do not answer", "reject_once")
-_ALWAYS = "Always allow"
-_MAX_TITLE_LENGTH = 100
-_QUESTION_TOOL = "ask_user"
-
-
-class Questions:
-    """The questions of one turn. `find_running` returns the tool call that is waiting for the answer, if any.
-
-    `cancel` cancels the turn, if the client answers a question so. `problems` contains a sentence for each question
-    that had no valid answer.
-    """
-
-    def __init__(
-        self,
-        client: SessionClient,
-        turn_id: str,
-        find_running: Callable[[], ToolStarted | None],
-        cancel: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._turn_id = turn_id
-        self._find_running = find_running
-        self._cancel = cancel
-        self._numbers = itertools.count(1)
-        self.problems: list[str] = []
-
     async def ask(self, question: str, options: Sequence[str]) -> str | None:
         """Ask the user to choose an option, and return it, or None without an answer."""
         try:
@@ -271,7 +255,7 @@ class Questions:
         except PermissionCancelled:
             self._cancel()
         except NoAnswer as reason:
-            self.problems.append(f"A question counts as rejected: {reason}.")
+            self.add_notice(f"A question counts as rejected: {reason}.")
         return None
 
     async def ask_text(self, question: str) -> str | None:
@@ -279,12 +263,13 @@ class Questions:
         try:
             return await self._client.ask_text(sanitize_message(question))
         except NoAnswer as reason:
-            self.problems.append(f"A question counts as rejected: {reason}.")
+            self.add_notice(f"A question counts as rejected: {reason}.")
         return None
 
     async def _ask(self, question: str, options: Sequence[str]) -> str | None:
         question = sanitize_message(question)
-        running = self._find_running()
+        # The tool call that runs, or the newest of several.
+        running = next(reversed(self._running.values()), None)
         if running is not None and running.name == _QUESTION_TOOL and self._client.features.asks_forms:
             return await self._client.ask_form(question, options)
         rows = [Option(str(number), name, _find_kind(name)) for number, name in enumerate(options)]
@@ -294,7 +279,7 @@ class Questions:
         if running is not None:
             call_id = format_call_id(running.call_id)
             call = build_tool_update(call_id, "in_progress", title=running.title, content=content)
-            chosen = await self._client.request_permission(_extract_tool_call(call), rows)
+            chosen = await self._client.request_permission(call, rows)
         else:
             chosen = await self._ask_apart(question, content, rows)
         return None if chosen is _NO_ANSWER else options[int(chosen.id)]
@@ -305,13 +290,13 @@ class Questions:
 
     async def _ask_apart(self, question: str, content: Sequence[Mapping[str, Any]], rows: Sequence[Option]) -> Option:
         """Ask a question that belongs to no tool call. Clients show a question only at a tool call."""
-        call_id = f"{self._turn_id}-question-{next(self._numbers)}"
+        call_id = f"{self._turn.id}-question-{next(self._question_numbers)}"
         title = question.partition("\n")[0][:_MAX_TITLE_LENGTH]
         call = build_tool_call(call_id, title, "other", "pending", content=list(content))
         self._client.send(call)
         chosen = None
         try:
-            chosen = await self._client.request_permission(_extract_tool_call(call), rows)
+            chosen = await self._client.request_permission(call, rows)
         finally:
             self._client.send(build_tool_update(call_id, "failed" if chosen is None else "completed"))
         return chosen
@@ -321,30 +306,11 @@ def _find_kind(option: str) -> OptionKind:
     return "allow_always" if option.startswith(_ALWAYS) else _KINDS.get(option, "allow_once")
 
 
-def _extract_tool_call(update: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tool call of an update, as a permission request repeats it."""
-    return {name: value for name, value in update.items() if name != "sessionUpdate"}
-
-
-PromptStopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
-
-_STOP_REASONS: Mapping[TurnStopReason, PromptStopReason] = {
-    "end_turn": "end_turn",
-    "max_tokens": "max_tokens",
-    "context_window": "max_tokens",
-    "max_steps": "max_turn_requests",
-    "budget": "max_turn_requests",
-    "refusal": "refusal",
-    "cancelled": "cancelled",
-    "error": "end_turn",
-}
-
-
 class AcpTurn:
     """A turn of a session. `cancel` cancels the prompt that the turn belongs to."""
 
-    def __init__(self, opened: OpenSession, request: TurnRequest, turn_id: str, cancel: Callable[[], None]) -> None:
-        self._opened = opened
+    def __init__(self, session: AcpSession, request: TurnRequest, turn_id: str, cancel: Callable[[], None]) -> None:
+        self._session = session
         self._request = request
         self._turn_id = turn_id
         self._cancel = cancel
@@ -353,19 +319,19 @@ class AcpTurn:
     async def run(self) -> PromptStopReason:
         """Run the turn and return why it ended. Raises ThinkLspError with a message for the user if it fails."""
         with await self._start() as turn:
-            updates = TurnUpdates(self._opened.client, turn)
-            for text in self._opened.take_notices():
+            updates = TurnUpdates(self._session.client, turn, self._cancel)
+            for text in self._session.take_notices():
                 updates.add_notice(text)
             try:
                 return await self._run(turn, updates)
             finally:
-                for text in self._opened.take_notices():
+                for text in self._session.take_notices():
                     updates.add_notice(text)
                 updates.finish()
                 self._send_title(turn)
 
     async def _start(self) -> Turn:
-        engine = self._opened.engine
+        engine = self._session.engine
         # The client shows thinking by itself, so its summary is sent unless the user has chosen another display.
         thinking = engine.resolve_settings(EditorSettings()).settings.thinking
         choices: Choices = {} if "display" in thinking.model_fields_set else {"thinking.display": "summary"}
@@ -377,18 +343,15 @@ class AcpTurn:
             raise AcpError(AUTHENTICATION_REQUIRED, f"{refused} {SETUP_HINT}") from None
 
     async def _run(self, turn: Turn, updates: TurnUpdates) -> PromptStopReason:
-        opened = self._opened
-        questions = Questions(opened.client, turn.id, lambda: updates.running_tool, self._cancel)
-        unapplied = ", ".join(opened.unapplied)
-        ask_text = questions.ask_text if opened.client.features.asks_forms else None
-        front = FrontEnd(updates.show, questions.ask, questions.ask_budget, opened.files, unapplied, ask_text=ask_text)
+        session = self._session
+        unapplied = ", ".join(session.unapplied)
+        ask_text = updates.ask_text if session.client.features.asks_forms else None
+        front = FrontEnd(updates.show, updates.ask, updates.ask_budget, session.files, unapplied, ask_text=ask_text)
         is_settled = False
         try:
             finished = await turn.run(front)
             if not isinstance(self._request, CompactRequest):
-                opened.unapplied = []  # The model has read it.
-            for problem in questions.problems:
-                updates.add_notice(problem)
+                session.unapplied = []  # The model has read it.
             self._show_ending(finished, updates)
             await self._finish_edits(turn, finished, updates)
             is_settled = True
@@ -412,8 +375,7 @@ class AcpTurn:
             return
         updates.flush()
         if finished.stop_reason == "end_turn":
-            origin = EditOrigin(turn.id, turn.session.id)
-            await self._opened.writer.write(origin, files, self._build_question_rule(turn), self._statuses)
+            await self._session.writer.write(turn.id, files, self._build_question_rule(turn), self._statuses)
         else:
             reason = ENDINGS[finished.stop_reason]
             self._statuses += [FileStatus(file.uri, "held", reason) for file in files]
@@ -427,7 +389,7 @@ class AcpTurn:
         """Return a function that decides if the user is asked about a file. It reads the mode at each call."""
 
         def should_ask(item: MergedFile) -> bool:
-            if self._opened.mode != "auto":
+            if self._session.mode != "auto":
                 return True
             scope = Scope(untrusted=frozenset((item.file.uri,)) if turn.is_untrusted(item.file) else frozenset())
             review = "auto" if turn.setup.review == "never" else turn.setup.review
@@ -438,13 +400,13 @@ class AcpTurn:
     def _remember_unapplied(self, files: Sequence[FileEdit]) -> bool:
         """Remember the files that do not have their edit, for the next prompt. Return True if there are any."""
         applied = {status.uri for status in self._statuses if status.status == "applied"}
-        self._opened.unapplied = [file.path for file in files if file.uri not in applied]
-        return bool(self._opened.unapplied)
+        self._session.unapplied = [file.path for file in files if file.uri not in applied]
+        return bool(self._session.unapplied)
 
     def _send_title(self, turn: Turn) -> None:
-        if turn.session.title != self._opened.shown_title:
-            self._opened.shown_title = turn.session.title
+        if turn.session.title != self._session.shown_title:
+            self._session.shown_title = turn.session.title
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            self._opened.client.send(
+            self._session.client.send(
                 {"sessionUpdate": "session_info_update", "title": turn.session.title, "updatedAt": now}
             )

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from thinklsp.acp.session_client import ClientFiles, NoAnswer, Option, SessionClient, SessionFolders
+from thinklsp.acp.session_client import ClientFiles, NoAnswer, Option, SessionClient
 from thinklsp.acp.updates import (
     MAX_DIFF_BYTES,
     ToolKind,
@@ -28,11 +28,10 @@ from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.core.json_codec import encode_json
 from thinklsp.engine import Engine
 from thinklsp.engine.edit_records import build_files_title, settle_unconfirmed, to_planned_write
-from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_merge, plan_undo
+from thinklsp.engine.merge_plan import FileState, MergedFile, build_sent_edit, plan_merge, plan_undo
 from thinklsp.engine.results import FileStatus
 from thinklsp.jsonrpc.rpc_messages import ClientError
-from thinklsp.sessions.ledger import EditIntent, WriteOutcome, WrittenTurn
-from thinklsp.sessions.store import SessionStore
+from thinklsp.sessions.ledger import EditIntent, WriteOutcome
 from thinklsp.workspace.merge import MergedText, merge_onto
 from thinklsp.workspace.overlay import apply_to_disk
 
@@ -49,13 +48,16 @@ _NO_OPERATION = "the protocol has no way to {} a file; do it yourself"
 _CANCEL_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class EditOrigin:
-    """The turn that an edit belongs to. `is_undo` is True if the edit reverts earlier edits of the turn."""
+class _Origin(NamedTuple):
+    """The place of a file in the edit of a turn. `is_undo` is True if the edit reverts earlier edits of the turn."""
 
     turn_id: str
-    session_id: str
-    is_undo: bool = False
+    number: int
+    is_undo: bool
+
+    @property
+    def call_id(self) -> str:
+        return f"{self.turn_id}-{'undo' if self.is_undo else 'edit'}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,58 +71,84 @@ class _Write:
 
 
 class EditWriter:
-    """The writer of a session. `writes_disk` is True if the user lets thinklsp write files that the client cannot.
+    """The writer of a session.
 
     A write runs in a task of its own, so that the ledger records its end even if the turn is cancelled. `lock` is
     shared by all sessions of a client: an edit that is merged while another one is written would replace it.
     """
 
-    def __init__(
-        self,
-        client: SessionClient,
-        folders: SessionFolders,
-        files: ClientFiles,
-        store: SessionStore,
-        lock: asyncio.Lock,
-        *,
-        writes_disk: bool,
-    ) -> None:
+    def __init__(self, engine: Engine, client: SessionClient, files: ClientFiles, lock: asyncio.Lock) -> None:
+        self._engine = engine
+        self._store = engine.store
         self._client = client
-        self._folders = folders
+        self._session_id = client.session_id
+        self._folders = files.folders
         self._files = files
-        self._store = store
         self._lock = lock
-        self._writes_disk = writes_disk
+        # Whether the user lets thinklsp write files that the client cannot write.
+        self._writes_disk = engine.user.file.acp.write_disk
         self.allows_all = False
         # The writes that run. The event loop itself keeps no reference to a task.
         self._running: set[asyncio.Task[FileStatus]] = set()
 
+    async def settle_killed_edits(self, *, asks_client: bool = True) -> None:
+        """Record whether the edits that killed processes have sent were applied. Raises SessionError.
+
+        A client answers only during a prompt. Without its texts, only edits that the files on disk contain are
+        recorded.
+        """
+        read_state = self._files.read_state if asks_client else self._files.read_disk_state
+        for edit in await self._store.list_unknown_edits(self._folders.key):
+            await settle_unconfirmed(self._store, self._folders.key, edit, read_state, only_applied=not asks_client)
+
+    async def undo_last_turn(self) -> tuple[FileStatus, ...]:
+        """Undo the newest turn of the session that wrote files. Later changes of the user are kept.
+
+        Raises TurnRefused if there is nothing to undo.
+        """
+        await self.settle_killed_edits()
+        turn = await self._store.find_written_turn(self._folders.key, None, self._session_id)
+        if turn is None:
+            raise TurnRefused(_NOTHING_TO_UNDO)
+        entries = [entry for edit in turn.edits for entry in edit.entries]
+        plan = plan_undo(turn, build_files_title([entry.write.path for entry in entries], entries[-1].created))
+        statuses: list[FileStatus] = []
+        try:
+            await self.write(turn.turn_id, plan.files, lambda _: False, statuses, is_undo=True)
+        finally:
+            # Record the files that have their earlier text again, also after a cancel.
+            applied = [status.uri for status in statuses if status.status == "applied"]
+            if undone := [uri for changed in applied for uri in plan.ledger_uris.get(changed, ())]:
+                await self._store.mark_undone(turn, undone)
+                await self._engine.record_undo(self._session_id)
+        return (*statuses, *plan.rejected)
+
     async def write(
         self,
-        origin: EditOrigin,
+        turn_id: str,
         files: Sequence[FileEdit],
         should_ask: Callable[[MergedFile], bool],
         statuses: list[FileStatus],
+        *,
+        is_undo: bool = False,
     ) -> None:
         """Write the files one after the other. `should_ask` decides about a question.
 
         The status of each file is added to `statuses`. After a cancel, the list ends with the file that was reached.
         """
         for number, file in enumerate(files, 1):
-            call_id = f"{origin.turn_id}-{'undo' if origin.is_undo else 'edit'}-{number}"
-            await self._write_file(origin, file, call_id, should_ask, statuses)
+            await self._write_file(_Origin(turn_id, number, is_undo), file, should_ask, statuses)
 
     async def _write_file(
         self,
-        origin: EditOrigin,
+        origin: _Origin,
         file: FileEdit,
-        call_id: str,
         should_ask: Callable[[MergedFile], bool],
         statuses: list[FileStatus],
     ) -> None:
         planned = await self._plan(file)
         # Comparing two large texts takes too long for the event loop.
-        call = await asyncio.to_thread(self._build_call, file, planned, call_id)
+        call = await asyncio.to_thread(self._build_call, file, planned, origin.call_id)
         self._client.send(call)
         statuses.append(FileStatus(file.uri, "held", "the turn was cancelled"))
         try:
@@ -135,7 +163,7 @@ class EditWriter:
             else:
                 statuses[-1] = _refuse(file, refusal)
         finally:
-            self._send_end(call_id, file, statuses[-1])
+            self._send_end(origin.call_id, file, statuses[-1])
 
     def _spawn(self, work: Coroutine[Any, Any, FileStatus]) -> asyncio.Task[FileStatus]:
         task = asyncio.get_running_loop().create_task(work)
@@ -165,15 +193,14 @@ class EditWriter:
         """Ask the user about an edit, and return why it is rejected, or None if it is allowed."""
         if self.allows_all:
             return None
-        tool_call = {name: value for name, value in call.items() if name != "sessionUpdate"}
         try:
-            answer = await self._client.request_permission(tool_call, (_ONCE, _ALWAYS, _REJECT))
+            answer = await self._client.request_permission(call, (_ONCE, _ALWAYS, _REJECT))
         except NoAnswer as reason:
             return str(reason)
         self.allows_all = answer is _ALWAYS
         return "you rejected it" if answer is _REJECT else None
 
-    async def _merge_and_write(self, origin: EditOrigin, file: FileEdit, statuses: list[FileStatus]) -> None:
+    async def _merge_and_write(self, origin: _Origin, file: FileEdit, statuses: list[FileStatus]) -> None:
         """Merge the edit with the text that is there now, and write it. A cancel counts until the write begins."""
         writing: asyncio.Task[FileStatus] | None = None
         await self._lock.acquire()
@@ -197,12 +224,15 @@ class EditWriter:
                 statuses[-1] = writing.result()
             raise
 
-    async def _write_and_record(self, origin: EditOrigin, file: FileEdit, sent: FileEdit) -> FileStatus:
+    async def _write_and_record(self, origin: _Origin, file: FileEdit, sent: FileEdit) -> FileStatus:
         """Record an edit, write it and record the result."""
-        workspace = self._folders.key
         try:
             intent = await self._store.record_intent(
-                origin.session_id, workspace, origin.turn_id, [to_planned_write(sent)], is_undo=origin.is_undo
+                self._session_id,
+                self._folders.key,
+                origin.turn_id,
+                [to_planned_write(sent)],
+                is_undo=origin.is_undo,
             )
         except SessionError as error:
             return _refuse(file, str(error))
@@ -327,45 +357,3 @@ def _find_first_line(before: str, after: str) -> int:
 
 
 _NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."
-
-
-async def settle_killed_edits(engine: Engine, files: ClientFiles, workspace: str, *, asks_client: bool = True) -> None:
-    """Record whether the edits that killed processes have sent were applied. Raises SessionError.
-
-    A client answers only during a prompt. Without its texts, only edits that the files on disk contain are recorded.
-    """
-    read_state = files.read_state if asks_client else files.read_disk_state
-    for edit in await engine.store.list_unknown_edits(workspace):
-        await settle_unconfirmed(engine.store, workspace, edit, read_state, only_applied=not asks_client)
-
-
-async def undo_last_turn(
-    engine: Engine, writer: EditWriter, files: ClientFiles, workspace: str, session_id: str
-) -> tuple[FileStatus, ...]:
-    """Undo the newest turn of the session that wrote files. Later changes of the user are kept.
-
-    Raises TurnRefused if there is nothing to undo.
-    """
-    await settle_killed_edits(engine, files, workspace)
-    turn = await engine.store.find_written_turn(workspace, None, session_id)
-    if turn is None:
-        raise TurnRefused(_NOTHING_TO_UNDO)
-    entries = [entry for edit in turn.edits for entry in edit.entries]
-    plan = plan_undo(turn, build_files_title([entry.write.path for entry in entries], entries[-1].created))
-    origin = EditOrigin(turn.turn_id, session_id, is_undo=True)
-    statuses: list[FileStatus] = []
-    try:
-        await writer.write(origin, plan.files, lambda _: False, statuses)
-    finally:
-        await _record(engine, session_id, turn, plan, statuses)
-    return (*statuses, *plan.rejected)
-
-
-async def _record(
-    engine: Engine, session_id: str, turn: WrittenTurn, plan: UndoPlan, statuses: Sequence[FileStatus]
-) -> None:
-    """Record the files that have their earlier text again, also after a cancel."""
-    undone = [uri for status in statuses if status.status == "applied" for uri in plan.ledger_uris.get(status.uri, ())]
-    if undone:
-        await engine.store.mark_undone(turn, undone)
-        await engine.record_undo(session_id)

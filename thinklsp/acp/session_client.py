@@ -72,12 +72,13 @@ class SessionClient:
         while self._peer.is_client_slow:  # noqa: ASYNC110 - a thread writes, and it sets no event
             await asyncio.sleep(_ROOM_SECONDS)
 
-    async def request_permission(self, tool_call: Mapping[str, Any], options: Sequence[Option]) -> Option:
-        """Ask the user, and return the chosen option.
+    async def request_permission(self, call: Update, options: Sequence[Option]) -> Option:
+        """Ask the user about the tool call of an update, and return the chosen option.
 
         Raises PermissionCancelled if the client has cancelled the turn, and NoAnswer without a valid answer.
         """
         rows = [{"optionId": option.id, "name": option.name, "kind": option.kind} for option in options]
+        tool_call = {name: value for name, value in call.items() if name != "sessionUpdate"}
         params = {"sessionId": self.session_id, "toolCall": tool_call, "options": rows}
         try:
             answer = await self._peer.request("session/request_permission", params, ANSWER_SECONDS)
@@ -229,7 +230,7 @@ class ClientFiles(NoEditor):
 
     def __init__(self, client: SessionClient, folders: SessionFolders) -> None:
         self._client = client
-        self._folders = folders
+        self.folders = folders
 
     async def load_documents(self, view: WorkspaceView, paths: Sequence[str]) -> None:
         if self._client.features.has_own_texts:
@@ -267,7 +268,7 @@ class ClientFiles(NoEditor):
 
     async def read_disk_state(self, uri: str) -> FileState:
         """Return the state of a file on disk, which may differ from the client's text."""
-        view = self._folders.create_view()
+        view = self.folders.create_view()
         try:
             on_disk = view.peek(view.resolve(uri))
         except PathRefused as refused:
@@ -279,7 +280,7 @@ class ClientFiles(NoEditor):
 
         A file is refused if its text cannot be trusted, because the client replaces its text with the merged text.
         """
-        view = self._folders.create_view()
+        view = self.folders.create_view()
         try:
             place = view.resolve(uri)
             view.check_writable(place)

@@ -12,11 +12,11 @@ import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, assert_never, get_args
+from typing import Any, NamedTuple, assert_never, get_args
 
 from pydantic import TypeAdapter
 
@@ -323,22 +323,6 @@ def parse_time(nanoseconds: object) -> datetime:
         return datetime.fromtimestamp(read_number(nanoseconds) / 1e9, UTC)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
-
-
-class Rows(Protocol):
-    """The result of a statement. Each row is a tuple with the values of the columns."""
-
-    def fetchone(self) -> Any: ...
-
-    def fetchall(self) -> list[Any]: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
-class RowConnection(Protocol):
-    """A connection inside a transaction, for example a `sqlite3.Connection`."""
-
-    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Rows: ...
 
 
 def build_corruption_error(message: str) -> sqlite3.DatabaseError:

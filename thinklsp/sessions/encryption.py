@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from thinklsp.core.errors import format_install_command
 from thinklsp.core.messages import OpaqueState, Origin
-from thinklsp.sessions.codec import RowConnection, compute_crc, compute_origin_id, reveal_content, to_text
+from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_text
 
 _PLAIN, _AES_GCM = 0, 1
 _NONCE_BYTES = 12
@@ -158,62 +158,67 @@ class KeysOutdated(Exception):
         self.tenant_key = tenant_key
 
 
-class SessionCipher(Protocol):
-    """The cipher for the rows of one session.
+class SessionCipher:
+    """The cipher for the rows of one session. This one encrypts only opaque state.
 
     `column` names the table and the column, such as `message.blocks`. `row` identifies the row in its session. Content
     can only be decrypted for the same session, column and row. `overhead` is the number of bytes that encryption adds
     to each content, and `can_decrypt` is false if the key of the session cannot be used.
     """
 
-    overhead: int
-    can_decrypt: bool
-
-    def encrypt(self, column: str, row: RowKey, content: bytes, /) -> bytes:
-        """Return the content as it is stored."""
-
-    def decrypt(self, column: str, row: RowKey, content: object, /) -> bytes | None:
-        """Return stored content as it was, or None if it is damaged."""
-
-    def encrypt_text(self, column: str, row: RowKey, text: str, /) -> str:
-        """Return a text as it is stored. Empty texts and empty JSON arrays are not changed, because queries look for
-        them."""
-
-    def decrypt_text(self, column: str, row: RowKey, text: str, /) -> str | None:
-        """Return a stored text as it was, or None if it is damaged."""
-
-    def encrypt_opaque(self, row: RowKey, state: OpaqueState, /) -> OpaqueRow:
-        """Encrypt an opaque state and return its columns."""
-
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin, /) -> OpaqueState | None:
-        """Return the opaque state in a row, or None if the row is damaged or cannot be decrypted."""
-
-
-class PlainCipher(SessionCipher):
-    """The cipher of a session without a key, which encrypts only opaque state."""
-
-    overhead, can_decrypt = 0, True
+    overhead = 0
+    can_decrypt = True
 
     def __init__(self, opaque: OpaqueCipher) -> None:
         self._opaque = opaque
 
-    def encrypt(self, _column: str, _row: RowKey, content: bytes, /) -> bytes:
+    def encrypt(self, column: str, row: RowKey, content: bytes) -> bytes:  # noqa: ARG002 - subclasses use the arguments
+        """Return the content as it is stored."""
         return content
 
-    def decrypt(self, _column: str, _row: RowKey, content: object, /) -> bytes | None:
+    def decrypt(self, column: str, row: RowKey, content: object) -> bytes | None:  # noqa: ARG002 - as above
+        """Return stored content as it was, or None if it is damaged."""
         return content if isinstance(content, bytes) else None
 
-    def encrypt_text(self, _column: str, _row: RowKey, text: str, /) -> str:
+    def encrypt_text(self, column: str, row: RowKey, text: str) -> str:  # noqa: ARG002 - as above
+        """Return a text as it is stored. Empty texts and empty JSON arrays are not changed, because queries look for
+        them."""
         return text
 
-    def decrypt_text(self, _column: str, _row: RowKey, text: str, /) -> str | None:
+    def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:  # noqa: ARG002 - as above
+        """Return a stored text as it was, or None if it is damaged."""
         return text
 
-    def encrypt_opaque(self, _row: RowKey, state: OpaqueState, /) -> OpaqueRow:
+    def encrypt_opaque(self, row: RowKey, state: OpaqueState) -> OpaqueRow:  # noqa: ARG002 - as above
+        """Encrypt an opaque state and return its columns."""
         return self._opaque.encrypt(state)
 
-    def decrypt_opaque(self, _row: RowKey, columns: OpaqueRow, origin: Origin, /) -> OpaqueState | None:
+    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> OpaqueState | None:  # noqa: ARG002 - as above
+        """Return the opaque state in a row, or None if the row is damaged or cannot be decrypted."""
         return self._opaque.decrypt(columns, origin)
+
+
+class Rows(Protocol):
+    """The result of a statement. Each row is a tuple with the values of the columns."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class RowConnection(Protocol):
+    """A connection inside a transaction, with the ciphers of the sessions in its database.
+
+    The SQL of the functions on rows works in SQLite and in PostgreSQL: placeholders are question marks, truth values
+    are the integers 0 and 1, and no statement depends on functions of the database, except `instr` on bytes, which the
+    schema adds to PostgreSQL.
+    """
+
+    cipher: StoreCipher
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Rows: ...
 
 
 class StoreCipher:
@@ -224,7 +229,7 @@ class StoreCipher:
 
     def __init__(self, opaque: OpaqueCipher) -> None:
         self.protection = opaque.protection
-        self._cipher: SessionCipher = PlainCipher(opaque)
+        self._cipher = SessionCipher(opaque)
 
     def find(self, connection: RowConnection, session_id: str) -> SessionCipher:
         """Return the cipher of a session for reading. Raises SessionError if its key cannot be used."""
@@ -246,4 +251,5 @@ def decrypt_title(cipher: SessionCipher, title: object) -> str:
     return "(cannot be decrypted)" if text is None else text
 
 
-UNENCRYPTED: SessionCipher = PlainCipher(OpaqueCipher())
+UNENCRYPTED = SessionCipher(OpaqueCipher())
+NO_ENCRYPTION = StoreCipher(OpaqueCipher())

@@ -5,26 +5,16 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from typing import Any, Literal
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import AssistantMessage, Message, UserMessage
-from thinklsp.sessions.codec import (
-    RowConnection,
-    decode_message,
-    parse_time,
-    read_number,
-    replace_surrogates,
-    to_bytes,
-    to_text,
-)
-from thinklsp.sessions.encryption import SessionCipher, StoreCipher, decrypt_title
+from thinklsp.core.messages import UserMessage
+from thinklsp.sessions.codec import decode_message, parse_time, read_number, replace_surrogates, to_bytes, to_text
+from thinklsp.sessions.encryption import RowConnection, SessionCipher, decrypt_title
 
 WriteOutcome = Literal["applied", "refused", "unknown"]
 EditKind = Literal["change", "create", "rename", "delete"]
@@ -133,18 +123,11 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnAnswer:
-    """The last text of a turn and its model. A missing or damaged value is empty."""
-
-    text: str = ""
-    model: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class EarlierEdit:
     """An edit of a file that another process has recorded.
 
-    `before` is None if the edit created the file. `after` is None if the edit deleted the file.
+    `before` is None if the edit created the file. `after` is None if the edit deleted the file. `answer` is the last
+    text of the turn that made the edit, and `model` is the model of its last step. Missing or damaged values are empty.
     """
 
     id: str
@@ -152,7 +135,8 @@ class EarlierEdit:
     before: str | None
     after: str | None
     created: datetime
-    answer: TurnAnswer
+    answer: str
+    model: str
 
 
 def compute_sha256(text: str | None) -> str | None:
@@ -166,10 +150,6 @@ def hash_text(text: str) -> str:
 
 
 RETENTION_DAYS = 30
-_END = (2**62, 0)
-
-_Place = tuple[int, int]
-"""The generation and the sequence number of a message."""
 _COLUMNS = (
     "edit, session, workspace, turn, uri, path, new_uri, version, before, after, before_sha256, after_sha256, outcome, "
     "undone, made"
@@ -182,7 +162,6 @@ def write_intent(
     workspace: str,
     turn_id: str,
     writes: Sequence[PlannedWrite],
-    cipher: StoreCipher,
     *,
     writer: str,
     is_undo: bool,
@@ -191,7 +170,7 @@ def write_intent(
     intent = EditIntent(secrets.token_hex(16), session_id)
     names = (session_id, replace_surrogates(workspace), turn_id, writer)
     now = time.time_ns()
-    session_cipher = cipher.ensure(connection, session_id)
+    session_cipher = connection.cipher.ensure(connection, session_id)
     for position, write in enumerate(writes):
         connection.execute(
             "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)",
@@ -218,7 +197,6 @@ def store_outcomes(
     edit_id: str,
     outcomes: Mapping[str, WriteOutcome],
     parts: Sequence[PlannedWrite],
-    cipher: StoreCipher,
 ) -> None:
     """Store the outcomes of an edit by URI. Files without an outcome remain unknown.
 
@@ -229,7 +207,7 @@ def store_outcomes(
             "UPDATE ledger SET outcome = ? WHERE edit = ? AND uri = ?", (outcome, edit_id, replace_surrogates(uri))
         )
     for part in parts:
-        texts = _encode_texts(cipher.find(connection, session_id), edit_id, part)
+        texts = _encode_texts(connection.cipher.find(connection, session_id), edit_id, part)
         new_uri = None if part.new_uri is None else replace_surrogates(part.new_uri)
         connection.execute(
             "UPDATE ledger SET kind = ?, new_uri = ?, before = ?, after = ?, before_sha256 = ?, after_sha256 = ? "
@@ -238,19 +216,17 @@ def store_outcomes(
         )
 
 
-def list_unsettled(
-    connection: RowConnection, workspace: str, writer: str, cipher: StoreCipher
-) -> tuple[LedgerEdit, ...]:
+def list_unsettled(connection: RowConnection, workspace: str, writer: str) -> tuple[LedgerEdit, ...]:
     """Return the edits of other processes whose outcome is unknown."""
     where = "workspace = ? AND outcome IS NULL AND writer != ?"
     rows = _select_rows(connection, where, (replace_surrogates(workspace), writer))
-    ciphers = cipher.find_all(connection, {str(row[1]) for row in rows})
+    ciphers = connection.cipher.find_all(connection, {str(row[1]) for row in rows})
     # Without the key of its session, an edit cannot be compared with the file.
-    return _build_edits(connection, [row for row in rows if ciphers[str(row[1])].can_decrypt], cipher)
+    return _build_edits(connection, [row for row in rows if ciphers[str(row[1])].can_decrypt])
 
 
 def find_written_turn(
-    connection: RowConnection, workspace: str, turn_id: str | None, session_id: str | None, cipher: StoreCipher
+    connection: RowConnection, workspace: str, turn_id: str | None, session_id: str | None
 ) -> WrittenTurn | None:
     """Return the edits of a turn that can be undone, or None.
 
@@ -268,7 +244,7 @@ def find_written_turn(
         if row is None:
             return None
         turn_id = str(row[0])
-    edits = _build_edits(connection, _select_rows(connection, f"{where} AND turn = ?", (*values, turn_id)), cipher)
+    edits = _build_edits(connection, _select_rows(connection, f"{where} AND turn = ?", (*values, turn_id)))
     return WrittenTurn(turn_id, edits[0].session_id, edits) if edits else None
 
 
@@ -285,9 +261,7 @@ def mark_undone(
                 )
 
 
-def list_written_files(
-    connection: RowConnection, workspace: str, since: datetime, cipher: StoreCipher
-) -> tuple[WrittenFile, ...]:
+def list_written_files(connection: RowConnection, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
     """Return the files that turns have written, oldest first, without their texts."""
     rows = connection.execute(
         "SELECT ledger.turn, ledger.session, coalesce(ledger.new_uri, ledger.uri), coalesce(session.title, ''), "
@@ -297,7 +271,7 @@ def list_written_files(
         "ORDER BY ledger.made, ledger.position",
         (replace_surrogates(workspace), int(since.timestamp() * 10**9)),
     ).fetchall()
-    ciphers = cipher.find_all(connection, {str(row[1]) for row in rows})
+    ciphers = connection.cipher.find_all(connection, {str(row[1]) for row in rows})
     return tuple(
         WrittenFile(
             str(turn),
@@ -312,13 +286,7 @@ def list_written_files(
 
 
 def list_earlier_edits(
-    connection: RowConnection,
-    workspace: str,
-    uris: Sequence[str],
-    since: datetime,
-    writer: str,
-    limit: int,
-    cipher: StoreCipher,
+    connection: RowConnection, workspace: str, uris: Sequence[str], since: datetime, writer: str, limit: int
 ) -> tuple[EarlierEdit, ...]:
     """Return the newest applied edits of a file that other writers have made and that were not undone, oldest first.
 
@@ -328,23 +296,14 @@ def list_earlier_edits(
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM ledger WHERE coalesce(new_uri, uri) IN ({marks}) AND workspace = ? AND made >= ? "  # noqa: S608 - constants
         "AND writer != ? AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
-        (
-            *map(replace_surrogates, uris),
-            replace_surrogates(workspace),
-            int(since.timestamp() * 10**9),
-            writer,
-            limit,
-        ),
+        (*map(replace_surrogates, uris), replace_surrogates(workspace), int(since.timestamp() * 10**9), writer, limit),
     )
-    edits = _build_edits(connection, rows.fetchall()[::-1], cipher)
-    turns: dict[str, set[str]] = {}
-    for edit in edits:
-        turns.setdefault(edit.session_id, set()).add(edit.turn_id)
-    answers: dict[str, TurnAnswer] = {}
-    for session_id, turn_ids in turns.items():
+    edits = _build_edits(connection, rows.fetchall()[::-1])
+    answers: dict[str, tuple[str, str]] = {}
+    for session_id in {edit.session_id for edit in edits}:
         # The edits of a session that cannot be read are still shown, without the answers.
         with suppress(SessionError):
-            answers |= _read_answers(connection, session_id, turn_ids, cipher)
+            answers |= _read_answers(connection, session_id, {edit.turn_id for edit in edits})
     return tuple(
         EarlierEdit(
             edit.intent.id,
@@ -352,7 +311,7 @@ def list_earlier_edits(
             entry.write.before,
             entry.write.after,
             entry.created,
-            answers.get(edit.turn_id, TurnAnswer()),
+            *answers.get(edit.turn_id, ("", "")),
         )
         for edit in edits
         for entry in edit.entries
@@ -370,10 +329,8 @@ def _select_rows(connection: RowConnection, where: str, values: tuple[str, ...])
     return connection.execute(query, values).fetchall()
 
 
-def _build_edits(
-    connection: RowConnection, rows: Sequence[tuple[Any, ...]], cipher: StoreCipher
-) -> tuple[LedgerEdit, ...]:
-    ciphers = cipher.find_all(connection, {str(row[1]) for row in rows})
+def _build_edits(connection: RowConnection, rows: Sequence[tuple[Any, ...]]) -> tuple[LedgerEdit, ...]:
+    ciphers = connection.cipher.find_all(connection, {str(row[1]) for row in rows})
     rows_by_edit: dict[str, list[tuple[Any, ...]]] = {}
     for row in rows:
         rows_by_edit.setdefault(str(row[0]), []).append(row)
@@ -385,20 +342,17 @@ def _build_edits(
     return tuple(edits)
 
 
-def _encode_texts(
-    cipher: SessionCipher, edit_id: str, write: PlannedWrite
-) -> tuple[bytes | None, bytes | None, str | None, str | None]:
+def _encode_texts(cipher: SessionCipher, edit_id: str, write: PlannedWrite) -> tuple[bytes | str | None, ...]:
     """Return the texts before and after the edit and their digests, as they are stored."""
     row = (edit_id, replace_surrogates(write.uri))
-    before, after = (
-        None if text is None else cipher.encrypt(f"ledger.{column}", row, to_bytes(text))
-        for column, text in (("before", write.before), ("after", write.after))
+    texts = (("before", write.before), ("after", write.after))
+    return (
+        *(None if text is None else cipher.encrypt(f"ledger.{name}", row, to_bytes(text)) for name, text in texts),
+        *(
+            None if text is None else cipher.encrypt_text(f"ledger.{name}_sha256", row, hash_text(text))
+            for name, text in texts
+        ),
     )
-    before_sha256, after_sha256 = (
-        None if text is None else cipher.encrypt_text(f"ledger.{column}_sha256", row, hash_text(text))
-        for column, text in (("before", write.before), ("after", write.after))
-    )
-    return before, after, before_sha256, after_sha256
 
 
 def _build_entry(row: tuple[Any, ...], cipher: SessionCipher) -> LedgerEntry:
@@ -416,6 +370,41 @@ def _build_entry(row: tuple[Any, ...], cipher: SessionCipher) -> LedgerEntry:
     return LedgerEntry(write, before_sha256, after_sha256, outcome, bool(undone), parse_time(read_number(created)))
 
 
+def _read_answers(
+    connection: RowConnection, session_id: str, turn_ids: Collection[str]
+) -> Mapping[str, tuple[str, str]]:
+    """Return the answer and the model of the given turns of a session, also of turns that a compaction has replaced.
+
+    Only the rows of prompts and of answers in these turns are decoded.
+    """
+    cipher = connection.cipher.find(connection, session_id)
+    usage = "SELECT turn, model FROM usage WHERE session = ? AND purpose = 'step' ORDER BY made"
+    # Prompts that joined a running turn have no steps and therefore no model.
+    models = {str(turn): str(model) for turn, model in connection.execute(usage, (session_id,))}
+    answers = {turn: ("", model) for turn, model in models.items() if turn in turn_ids}
+    # The first messages after a compaction only summarize the earlier ones.
+    rows = connection.execute(
+        "SELECT generation, sequence, role, stop_reason, blocks FROM message WHERE session = ? AND sequence >= "
+        "coalesce((SELECT kept FROM archive WHERE archive.session = message.session "
+        "AND archive.generation < message.generation ORDER BY archive.generation DESC LIMIT 1), 0) "
+        "ORDER BY generation, sequence",
+        (session_id,),
+    )
+    turn_id = ""
+    for generation, sequence, role, stop_reason, blocks in rows:
+        if role != "user" and turn_id not in answers:
+            continue
+        content = cipher.decrypt("message.blocks", (generation, sequence), blocks)
+        if content is None or (role == "user" and b'"turn":"' not in content):
+            continue
+        message = decode_message(role, stop_reason, content, {}).message
+        if isinstance(message, UserMessage):
+            turn_id = next((prompt.turn_id for prompt in message.prompts if prompt.turn_id in models), turn_id)
+        elif message is not None and message.text.strip():
+            answers[turn_id] = (message.text, models[turn_id])
+    return answers
+
+
 def _decode_text(data: bytes | None) -> str | None:
     """Decode a stored text. If the text is damaged, return the readable part, which does not match the digest."""
     if data is None:
@@ -424,103 +413,3 @@ def _decode_text(data: bytes | None) -> str | None:
         return to_text(data)
     except UnicodeDecodeError:
         return data.decode("utf-8", "replace")
-
-
-def _read_answers(
-    connection: RowConnection, session_id: str, turn_ids: Collection[str], cipher: StoreCipher
-) -> Mapping[str, TurnAnswer]:
-    """Return the answers of the given turns of a session, also of turns that a compaction has replaced."""
-    session_cipher = cipher.find(connection, session_id)
-    models = _read_models(connection, session_id)
-    skipped = _count_summary_messages(connection, session_id)
-    starts = _find_turn_starts(connection, session_id, models, skipped, session_cipher)
-    places = sorted(starts.values())
-    answers = {}
-    for turn_id in turn_ids:
-        text = ""
-        if turn_id in starts:
-            end = next(iter(places[bisect_right(places, starts[turn_id]) :]), _END)
-            text = _read_last_text(connection, session_id, (starts[turn_id], end), skipped, session_cipher)
-        answers[turn_id] = TurnAnswer(text, models.get(turn_id, ""))
-    return answers
-
-
-def _read_models(connection: RowConnection, session_id: str) -> dict[str, str]:
-    """Return the model of each turn's last step.
-
-    Prompts that joined a running turn have no steps and therefore no entry.
-    """
-    rows = connection.execute(
-        "SELECT turn, model FROM usage WHERE session = ? AND purpose = 'step' ORDER BY made", (session_id,)
-    )
-    return {str(turn): str(model) for turn, model in rows}
-
-
-def _count_summary_messages(connection: RowConnection, session_id: str) -> dict[int, int]:
-    """Return, for each generation, the number of first messages that only summarize the previous generation."""
-    archives = connection.execute(
-        "SELECT generation, kept FROM archive WHERE session = ? ORDER BY generation", (session_id,)
-    ).fetchall()
-    current = connection.execute("SELECT generation FROM session WHERE id = ?", (session_id,)).fetchall()
-    generations = [read_number(generation) for (generation, *_) in chain(archives, current)]
-    counts = [0, *(read_number(kept) for _, kept in archives)]
-    return dict(zip(generations, counts, strict=False))
-
-
-def _find_turn_starts(
-    connection: RowConnection,
-    session_id: str,
-    turn_ids: Collection[str],
-    skipped: Mapping[int, int],
-    cipher: SessionCipher,
-) -> dict[str, _Place]:
-    """Return the place of each turn's prompt."""
-    rows = connection.execute(
-        "SELECT generation, sequence, role, stop_reason, blocks FROM message "
-        "WHERE session = ? AND role = 'user' ORDER BY generation, sequence",
-        (session_id,),
-    )
-    starts: dict[str, _Place] = {}
-    for place, message in _decode_rows(rows, skipped, cipher, b'"turn":"'):
-        for prompt in message.prompts if isinstance(message, UserMessage) else ():
-            if prompt.turn_id in turn_ids:
-                starts.setdefault(prompt.turn_id, place)
-    return starts
-
-
-def _read_last_text(
-    connection: RowConnection,
-    session_id: str,
-    limits: tuple[_Place, _Place],
-    skipped: Mapping[int, int],
-    cipher: SessionCipher,
-) -> str:
-    """Return the text of the last answer between two places."""
-    rows = connection.execute(
-        "SELECT generation, sequence, role, stop_reason, blocks FROM message "
-        "WHERE session = ? AND role = 'assistant' AND (generation, sequence) > (?, ?) "
-        "AND (generation, sequence) < (?, ?) ORDER BY generation DESC, sequence DESC",
-        (session_id, *limits[0], *limits[1]),
-    )
-    messages = (message for _, message in _decode_rows(rows, skipped, cipher))
-    answers = (message.text for message in messages if isinstance(message, AssistantMessage))
-    return next(filter(str.strip, answers), "")
-
-
-def _decode_rows(
-    rows: Iterable[tuple[object, object, str, str | None, object]],
-    skipped: Mapping[int, int],
-    cipher: SessionCipher,
-    mark: bytes = b"",
-) -> Iterable[tuple[_Place, Message]]:
-    """Yield the readable messages that contain `mark`, with their places, without the messages that summarize a
-    generation."""
-    for generation, sequence, role, stop_reason, blocks in rows:
-        place = read_number(generation), read_number(sequence)
-        if place[0] not in skipped or place[1] < skipped[place[0]]:
-            continue
-        content = cipher.decrypt("message.blocks", place, blocks)
-        if content is not None and mark in content:
-            message = decode_message(role, stop_reason, content, {}).message
-            if message is not None:
-                yield place, message

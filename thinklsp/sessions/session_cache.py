@@ -13,8 +13,7 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.images import list_images
 from thinklsp.core.messages import Message
 from thinklsp.sessions import archives, session_rows, spending
-from thinklsp.sessions.codec import RowConnection
-from thinklsp.sessions.encryption import StoreCipher
+from thinklsp.sessions.encryption import RowConnection
 from thinklsp.sessions.session import Session, SessionChange
 from thinklsp.sessions.session_rows import StoredSession
 from thinklsp.sessions.spending import CallUsage
@@ -38,8 +37,7 @@ class SessionCache:
     Messages about damaged sessions are added to `problems`.
     """
 
-    def __init__(self, cipher: StoreCipher, problems: dict[str, None], max_sessions: int = _MAX_CACHED) -> None:
-        self.cipher = cipher
+    def __init__(self, problems: dict[str, None], max_sessions: int = _MAX_CACHED) -> None:
         self._max_sessions = max_sessions
         self._problems = problems
         # New sessions, which are stored only after their first change.
@@ -62,7 +60,7 @@ class SessionCache:
         cached = self.stored_sessions.get(session_id)
         if cached is not None and cached.revision == revision:
             return cached
-        stored = None if revision is None else session_rows.read_session(connection, session_id, self.cipher)
+        stored = None if revision is None else session_rows.read_session(connection, session_id)
         if stored is None:
             self.stored_sessions.pop(session_id, None)
             self._image_bytes.pop(session_id, None)
@@ -102,10 +100,10 @@ class SessionCache:
         if (changed.id, changed.workspace) != (session.id, session.workspace):
             raise ValueError("a change must keep the id and the workspace of a session")
         if archive is not None and before is not None:
-            stored = session_rows.replace_conversation(connection, before, changed, self.cipher, *archive)
+            stored = session_rows.replace_conversation(connection, before, changed, *archive)
         else:
             model = call_usage.model if call_usage is not None and call_usage.purpose == "step" else None
-            stored = session_rows.write_session(connection, before, changed, self.cipher, model)
+            stored = session_rows.write_session(connection, before, changed, model)
         if call_usage is not None:
             spending.record_usage(connection, session_id, call_usage)
         return stored
@@ -118,15 +116,15 @@ class SessionCache:
         if before is None:
             raise SessionError(archives.UNKNOWN_ARCHIVE)
         left_by_other = session is not before.session
-        return archives.restore_archive(connection, before, archive_id, adapt, self.cipher, left_by_other=left_by_other)
+        return archives.restore_archive(connection, before, archive_id, adapt, left_by_other=left_by_other)
 
     def rescue(self, connection: RowConnection, session_id: str) -> None:
         """Write the cached session to a database, unless it contains the session or a newer version of it."""
         cached = self.stored_sessions.get(session_id)
-        stored = session_rows.read_session(connection, session_id, self.cipher)
+        stored = session_rows.read_session(connection, session_id)
         is_newer = stored is not None and stored.is_sound and cached is not None and stored.revision > cached.revision
         if cached is not None and cached != stored and not is_newer:
-            self.keep(session_rows.write_session(connection, stored, cached.session, self.cipher))
+            self.keep(session_rows.write_session(connection, stored, cached.session))
 
     def keep(self, stored: StoredSession) -> Session:
         """Cache a session that this process has written."""

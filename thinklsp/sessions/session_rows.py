@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
-from typing import get_args
 
-from thinklsp.core.events import Fallback, FallbackKind
 from thinklsp.core.messages import Conversation, ImageBlock, Message, OpaqueState, Origin
 from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
     FindImage,
-    RowConnection,
     build_corruption_error,
     build_usage,
     compute_message_crc,
@@ -33,7 +30,7 @@ from thinklsp.sessions.codec import (
     read_number,
     replace_surrogates,
 )
-from thinklsp.sessions.encryption import OpaqueRow, SessionCipher, StoreCipher, decrypt_title
+from thinklsp.sessions.encryption import OpaqueRow, RowConnection, SessionCipher, decrypt_title
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session, SessionSummary
 
@@ -65,14 +62,14 @@ def choose_timestamp(connection: RowConnection) -> int:
     return max(time.time_ns(), read_number(latest) + 1)
 
 
-def read_session(connection: RowConnection, session_id: str, cipher: StoreCipher) -> StoredSession | None:
+def read_session(connection: RowConnection, session_id: str) -> StoredSession | None:
     """Read a session, or return None if it is not in the database."""
     row = connection.execute(f"SELECT {_SESSION_COLUMNS} FROM session WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
     workspace, title, choices, steps, *states, prompts, messages, generation, revision = row[: -len(USAGE_COLUMNS)]
     unanswered, interrupted, undone = map(bool, states)
-    session_cipher = cipher.find(connection, session_id)
+    session_cipher = connection.cipher.find(connection, session_id)
     history = read_history(connection, session_id, read_number(generation), session_cipher)
     session = Session(
         session_id,
@@ -96,20 +93,16 @@ def read_session(connection: RowConnection, session_id: str, cipher: StoreCipher
 
 
 def write_session(
-    connection: RowConnection,
-    before: StoredSession | None,
-    session: Session,
-    cipher: StoreCipher,
-    model: str | None = None,
+    connection: RowConnection, before: StoredSession | None, session: Session, model: str | None = None
 ) -> StoredSession:
     """Store the changes to a session. `before` is the stored session."""
     if before is not None and not before.is_sound:
         note = "The version before damaged parts were removed."
-        return replace_conversation(connection, before, session, cipher, secrets.token_hex(16), note)
+        return replace_conversation(connection, before, session, secrets.token_hex(16), note)
     generation = 0 if before is None else before.generation
     old: Conversation = () if before is None else before.session.conversation
     start = count_shared(old, session.conversation)
-    session_cipher = cipher.ensure(connection, session.id)
+    session_cipher = connection.cipher.ensure(connection, session.id)
     if before is None:
         _insert_session(connection, session)
     size = cut_messages(connection, session.id, generation, start, session_cipher) if start < len(old) else 0
@@ -122,7 +115,7 @@ def write_session(
 
 
 def replace_conversation(
-    connection: RowConnection, before: StoredSession, session: Session, cipher: StoreCipher, archive_id: str, note: str
+    connection: RowConnection, before: StoredSession, session: Session, archive_id: str, note: str
 ) -> StoredSession:
     """Replace the conversation of a session and archive the previous conversation."""
     [(rows,)] = connection.execute(
@@ -130,7 +123,7 @@ def replace_conversation(
     )
     [(generation,)] = connection.execute("SELECT max(generation) + 1 FROM message WHERE session = ?", (session.id,))
     generation = max(read_number(generation), before.generation + 1)
-    session_cipher = cipher.ensure(connection, session.id)
+    session_cipher = connection.cipher.ensure(connection, session.id)
     connection.execute(
         "INSERT INTO archive VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -144,8 +137,6 @@ def replace_conversation(
             choose_timestamp(connection),
         ),
     )
-    # Delete the session's fallbacks, because they belong to the previous conversation.
-    connection.execute("DELETE FROM remedy WHERE session = ?", (session.id,))
     size = append_messages(connection, session, generation, 0, session_cipher)
     stored = StoredSession(session, before.revision + 1, generation)
     _update_session(connection, stored, size, session_cipher)
@@ -208,14 +199,14 @@ def _update_session(
     )
 
 
-def list_summaries(connection: RowConnection, workspace: str | None, cipher: StoreCipher) -> tuple[SessionSummary, ...]:
+def list_summaries(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
     """Return a summary of each session that has content, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (replace_surrogates(workspace),))
     rows = connection.execute(
         f"SELECT {_SUMMARY_COLUMNS} FROM session WHERE {place}{_HAS_CONTENT} ORDER BY updated DESC",  # noqa: S608 - constants
         values,
     ).fetchall()
-    ciphers = cipher.find_all(connection, {row[0] for row in rows})
+    ciphers = connection.cipher.find_all(connection, {row[0] for row in rows})
     summaries = []
     for session_id, title, of_workspace, model, steps, messages, size, created, updated, *usage in rows:
         figures = (read_number(steps), read_number(messages), read_number(size))
@@ -347,8 +338,7 @@ def append_messages(
         blocks = cipher.encrypt("message.blocks", (generation, sequence), row.blocks)
         check = compute_message_crc(row.role, row.stop_reason, blocks)
         connection.execute(
-            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*place, row.role, row.stop_reason, blocks, check),
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, row.role, row.stop_reason, blocks, check)
         )
         checks.append((sequence, check))
         size += len(row.blocks)
@@ -444,7 +434,6 @@ def cut_messages(connection: RowConnection, session_id: str, generation: int, st
         [(count, stored)] = connection.execute(f"SELECT count(*), coalesce(sum(length({column})), 0) {place}", values)
         size -= int(stored) - int(count) * cipher.overhead
         connection.execute(f"DELETE {place}", values)
-    connection.execute("DELETE FROM remedy WHERE session = ? AND messages > ?", (session_id, start))
     return size - _delete_unused_images(connection, session_id, cipher)
 
 
@@ -453,65 +442,3 @@ def count_shared(old: Conversation, new: Conversation) -> int:
     if new[: len(old)] == old:
         return len(old)
     return next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-
-
-RETENTION_DAYS = 30
-_COLUMNS = "service, model, session, kind, refused, instead, messages, made"
-_KINDS: dict[str, FallbackKind] = {kind: kind for kind in get_args(FallbackKind)}
-
-
-def write_fallback(
-    connection: RowConnection, session_id: str, conversation: Conversation, service: str, fallback: Fallback
-) -> None:
-    """Store a fallback, unless it belongs to another conversation.
-
-    For example, the request for a summary is a separate conversation.
-    """
-    count = len(fallback.conversation_prefix)
-    if fallback.conversation_prefix != conversation[:count]:
-        return
-    model, refused, instead = (
-        replace_surrogates(text) for text in (fallback.model, fallback.rejected_value, fallback.replacement)
-    )
-    key = (service, model, session_id if count else None, fallback.kind, refused)
-    connection.execute(
-        "DELETE FROM remedy WHERE service = ? AND model = ? AND coalesce(session, '') = ? AND kind = ? AND refused = ? "
-        "AND messages = ?",
-        (service, model, session_id if count else "", fallback.kind, refused, count),
-    )
-    connection.execute(
-        f"INSERT INTO remedy ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
-        (*key, instead, count, time.time_ns()),
-    )
-
-
-def read_fallbacks(
-    connection: RowConnection, session_id: str, conversation: Conversation, service: str
-) -> tuple[Fallback, ...]:
-    """Return the fallbacks for the session's conversation and for all models, oldest first."""
-    since = time.time_ns() - RETENTION_DAYS * 86_400 * 10**9
-    rows = connection.execute(
-        "SELECT model, kind, refused, instead, messages FROM remedy "
-        "WHERE service = ? AND (session = ? OR session IS NULL AND made >= ?) ORDER BY made, kind",
-        (service, session_id, since),
-    )
-    return tuple(
-        Fallback(str(model), _KINDS[kind], str(refused), str(instead), conversation[: read_number(messages)])
-        for model, kind, refused, instead, messages in rows
-        if kind in _KINDS
-    )
-
-
-def copy_fallbacks(connection: RowConnection, session_id: str, fork_id: str, message_count: int) -> None:
-    """Copy fallbacks for the first `message_count` messages of a session to its fork."""
-    connection.execute(
-        f"INSERT INTO remedy ({_COLUMNS}) SELECT service, model, ?, kind, refused, instead, messages, made "  # noqa: S608 - constants
-        "FROM remedy WHERE session = ? AND messages <= ?",
-        (fork_id, session_id, message_count),
-    )
-
-
-def delete_old_fallbacks(connection: RowConnection) -> None:
-    """Delete the expired fallbacks for models."""
-    since = time.time_ns() - RETENTION_DAYS * 86_400 * 10**9
-    connection.execute("DELETE FROM remedy WHERE session IS NULL AND made < ?", (since,))

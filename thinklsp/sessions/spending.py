@@ -12,15 +12,8 @@ from datetime import UTC, date, datetime
 from typing import Literal
 
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import (
-    USAGE_COLUMNS,
-    RowConnection,
-    build_usage,
-    list_usage_values,
-    parse_time,
-    read_number,
-    replace_surrogates,
-)
+from thinklsp.sessions.codec import USAGE_COLUMNS, build_usage, list_usage_values, replace_surrogates
+from thinklsp.sessions.encryption import RowConnection
 
 COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
@@ -41,17 +34,6 @@ class CallUsage:
     model: str
     usage: Usage
     purpose: Purpose = "step"
-
-
-@dataclass(frozen=True, slots=True)
-class LastStep:
-    """The newest step of a session, with the UTC time at which it was stored.
-
-    The prompt of this step may still be in the provider's prompt cache.
-    """
-
-    call_usage: CallUsage
-    stored_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +72,6 @@ def sum_day(connection: RowConnection, day: date) -> Usage:
     """Return the usage on the given UTC day."""
     rows = connection.execute(f"SELECT {_SUMS} FROM usage WHERE day = ?", (day.isoformat(),))  # noqa: S608 - constants
     return build_usage(rows.fetchone())
-
-
-def find_last_step(connection: RowConnection, session_id: str) -> LastStep | None:
-    """Return the newest step of a session, or None if the session has no steps."""
-    row = connection.execute(
-        f"SELECT turn, provider, model, made, {', '.join(USAGE_COLUMNS)} FROM usage "  # noqa: S608 - constants
-        "WHERE session = ? AND purpose = 'step' ORDER BY made DESC LIMIT 1",
-        (session_id,),
-    ).fetchone()
-    if row is None:
-        return None
-    turn, provider, model, created, *figures = row
-    return LastStep(
-        CallUsage(str(turn), str(provider), str(model), build_usage(tuple(figures))), parse_time(read_number(created))
-    )
 
 
 def report_usage(connection: RowConnection, session_id: str | None) -> UsageReport:

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from sqlite3 import Connection
 from typing import Concatenate, ParamSpec, TypeVar
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import ledger, session_rows
+from thinklsp.sessions import ledger
 from thinklsp.sessions.codec import build_corruption_error
 from thinklsp.sessions.encryption import MEMORY_PROTECTION, OpaqueCipher, StoreCipher, Vault, load_cipher
 from thinklsp.sessions.session_cache import SessionCache
@@ -44,6 +43,7 @@ from thinklsp.sessions.store_folder import (
     set_aside,
 )
 from thinklsp.sessions.tables import (
+    SqliteConnection,
     begin_transaction,
     connect,
     copy_newer,
@@ -88,8 +88,8 @@ class MemoryStore(SessionStore):
         super().__init__(KeptTexts(None))
 
     def _open(self) -> None:
-        self._cache = SessionCache(StoreCipher(OpaqueCipher(protection=MEMORY_PROTECTION)), self._problems)
-        self._database = SqliteDatabase(None, RETRY_SECONDS, self._cache, self._problems)
+        self._cache = SessionCache(self._problems)
+        self._database = open_memory(self._cache, self._problems)
         self._leases = Leases()
 
     async def _run(self, work: Callable[[], _T]) -> _T:
@@ -122,9 +122,11 @@ class SqliteStore(SessionStore):
         self._load_cipher = load_cipher if vault is None else partial(load_cipher, vault)
 
     def _open(self) -> None:
-        self._cache = SessionCache(StoreCipher(self._load_cipher()), self._problems)
+        self._cache = SessionCache(self._problems)
         open_file = partial(open_database, self._state_folder, self._timeout_seconds)
-        database = SqliteDatabase(open_file, self._retry_seconds, self._cache, self._problems)
+        database = SqliteDatabase(
+            open_file, self._retry_seconds, StoreCipher(self._load_cipher()), self._cache, self._problems
+        )
         locks = os.path.join(self._state_folder, "sessions", LOCK_FOLDER)
         self._database = database
         self._leases = FileLeases(locks, lambda: database.file is not None)
@@ -142,17 +144,18 @@ class SqliteDatabase:
         self,
         open_file: Callable[..., OpenedDatabase] | None,
         retry_seconds: float,
+        cipher: StoreCipher,
         cache: SessionCache,
         problems: dict[str, None],
     ) -> None:
         self._open_file, self._retry_seconds = open_file, retry_seconds
-        self._cache, self._problems = cache, problems
-        self.file: Connection | None = None
+        self.cipher, self._cache, self._problems = cipher, cache, problems
+        self.file: SqliteConnection | None = None
         self.path = ""
         self._file_ids: FileIds = ()
         self._is_writable = False
         # The database in use instead of the file, the sessions that were changed there, and the time of the next try.
-        self._memory: Connection | None = None
+        self._memory: SqliteConnection | None = None
         self._changed_ids: set[str] = set()
         self._retry_at = 0.0
         self._open()
@@ -181,7 +184,9 @@ class SqliteDatabase:
                     connection.close()
         self.file = self._memory = None
 
-    def read(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def read(
+        self, function: Callable[Concatenate[SqliteConnection, _P], _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
         """Run a query in a transaction."""
         try:
             connection = self._get_connection()
@@ -260,10 +265,11 @@ class SqliteDatabase:
         self._write_back()
         return True
 
-    def _get_connection(self) -> Connection:
+    def _get_connection(self) -> SqliteConnection:
         connection = self._memory or self.file
         if connection is None:
             raise SessionError("The session store is closed. Restart the server.")
+        connection.cipher = self.cipher
         return connection
 
     def _open(self, damaged: FileIds = ()) -> None:
@@ -315,7 +321,7 @@ class SqliteDatabase:
         self._rescue_sessions(self._cache.stored_sessions)
         return True
 
-    def _replace_file(self, damaged: Connection) -> None:
+    def _replace_file(self, damaged: SqliteConnection) -> None:
         with suppress(sqlite3.Error):
             damaged.close()
         self.file = None
@@ -351,6 +357,12 @@ class SqliteDatabase:
         return True
 
 
+def open_memory(cache: SessionCache, problems: dict[str, None]) -> SqliteDatabase:
+    """Open a database without a file."""
+    cipher = StoreCipher(OpaqueCipher(protection=MEMORY_PROTECTION))
+    return SqliteDatabase(None, RETRY_SECONDS, cipher, cache, problems)
+
+
 @contextmanager
 def _report_failed_delete() -> Iterator[None]:
     try:
@@ -376,7 +388,7 @@ class OpenedDatabase:
     `files` identifies the opened files, so that the store can detect their replacement.
     """
 
-    connection: Connection | None
+    connection: SqliteConnection | None
     path: str
     is_writable: bool = True
     problems: tuple[str, ...] = ()
@@ -455,14 +467,13 @@ def _open_sound(place: _Location) -> OpenedDatabase:
             _back_up(connection, path, version)
             migrate(connection, place.migrations)
         ledger.delete_old_edits(connection)
-        session_rows.delete_old_fallbacks(connection)
         return OpenedDatabase(connection, path, problems=problems, files=read_file_ids(path))
     except (sqlite3.Error, OSError):
         connection.close()
         raise
 
 
-def _inspect(connection: Connection, place: _Location) -> tuple[int, tuple[str, ...]]:
+def _inspect(connection: SqliteConnection, place: _Location) -> tuple[int, tuple[str, ...]]:
     """Check the database. Return its schema version and messages about problems for the user. Raises sqlite3.Error if
     the file is damaged."""
     try:
@@ -496,12 +507,12 @@ def _open_newer(path: str, timeout_seconds: float) -> OpenedDatabase:
     return OpenedDatabase(connection, path, False, (sentence,), read_file_ids(path))
 
 
-def _connect_read_only(path: str, timeout_seconds: float) -> Connection:
+def _connect_read_only(path: str, timeout_seconds: float) -> SqliteConnection:
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return connect(f"file:{quoted}?mode=ro", timeout_seconds, uri=True)
 
 
-def _configure(connection: Connection, place: _Location) -> tuple[str, ...]:
+def _configure(connection: SqliteConnection, place: _Location) -> tuple[str, ...]:
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     # Write-ahead logging requires memory shared by all processes, which does not exist on network file systems.
@@ -521,7 +532,7 @@ def _configure(connection: Connection, place: _Location) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _check(connection: Connection) -> None:
+def _check(connection: SqliteConnection) -> None:
     """Check the database for damage, within a short time limit. Other damage is detected when the data is read."""
     until = time.monotonic() + _CHECK_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
@@ -537,7 +548,7 @@ def _check(connection: Connection) -> None:
         raise build_corruption_error(str(result))
 
 
-def _is_sound(connection: Connection) -> bool:
+def _is_sound(connection: SqliteConnection) -> bool:
     """Return True if the database passes a complete check."""
     try:
         return connection.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)]
@@ -545,7 +556,7 @@ def _is_sound(connection: Connection) -> bool:
         return False
 
 
-def _check_schema(connection: Connection, migrations: Mapping[int, str]) -> None:
+def _check_schema(connection: SqliteConnection, migrations: Mapping[int, str]) -> None:
     """Raise sqlite3.Error if the schema differs from the schema that the migrations create.
 
     A flipped byte can change a table name or the version number, and SQLite does not detect this.
@@ -557,7 +568,7 @@ def _check_schema(connection: Connection, migrations: Mapping[int, str]) -> None
             raise build_corruption_error("the schema is not that of its version")
 
 
-def _back_up(connection: Connection, path: str, version: int) -> None:
+def _back_up(connection: SqliteConnection, path: str, version: int) -> None:
     if version == 0:
         return
     with closing(sqlite3.connect(create_private_copy(f"{path}.copying"))) as copy:
@@ -565,7 +576,7 @@ def _back_up(connection: Connection, path: str, version: int) -> None:
     os.replace(f"{path}.copying", build_backup_path(path, version + 1))
 
 
-def _erase_traces(connection: Connection) -> bool:
+def _erase_traces(connection: SqliteConnection) -> bool:
     """Erase the bytes of deleted rows from the database and its log.
 
     Returns False if another process is still reading the log.

@@ -18,12 +18,12 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
-from thinklsp.core.events import Fallback
 from thinklsp.core.messages import Message
 from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, session_rows, spending, tables
 from thinklsp.sessions.archives import Archive, ArchivedConversation
+from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.ledger import (
     EarlierEdit,
     EditIntent,
@@ -36,7 +36,7 @@ from thinklsp.sessions.ledger import (
 from thinklsp.sessions.session import Session, SessionChange, SessionSummary
 from thinklsp.sessions.session_cache import SessionCache
 from thinklsp.sessions.session_rows import StoredSession
-from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, LastStep, UsageReport
+from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, UsageReport
 from thinklsp.sessions.store_folder import KeptTexts, Leases
 from thinklsp.sessions.tables import SessionRows
 
@@ -73,6 +73,9 @@ class SessionDatabase(Protocol):
     the user."""
 
     @property
+    def cipher(self) -> StoreCipher: ...
+
+    @property
     def kind(self) -> StoreKind: ...
 
     @property
@@ -85,7 +88,7 @@ class SessionDatabase(Protocol):
         """Run a query in a transaction."""
 
     def write(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Write to one session in one transaction. The function may run twice, but only one run is committed."""
+        """Write to one session in one transaction. The function may run twice, so it must then have the same effect."""
 
     def write_as_holder(
         self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs
@@ -221,10 +224,10 @@ class SessionStore(ABC):
 
     @run_in_store
     def read_status(self) -> StoreStatus:
-        database, cipher = self._database, self._cache.cipher
-        sessions = len(database.read(session_rows.list_summaries, None, cipher))
+        database = self._database
+        sessions = len(database.read(session_rows.list_summaries, None))
         return StoreStatus(
-            database.kind, database.path, cipher.protection, self.problems, sessions, database.size_bytes
+            database.kind, database.path, database.cipher.protection, self.problems, sessions, database.size_bytes
         )
 
     @run_in_store
@@ -251,7 +254,7 @@ class SessionStore(ABC):
     @run_in_store
     def list_sessions(self, workspace: str | None) -> tuple[SessionSummary, ...]:
         """Return the sessions that have content, newest first."""
-        return self._database.read(session_rows.list_summaries, workspace, self._cache.cipher)
+        return self._database.read(session_rows.list_summaries, workspace)
 
     @run_in_store
     def update(self, session_id: str, change: SessionChange, call_usage: CallUsage | None = None) -> Session:
@@ -287,19 +290,19 @@ class SessionStore(ABC):
     def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
         """Return a new session with the first `step` steps, or with all steps if `step` is None. Steps that a
         compaction has replaced are also copied."""
-        session, cipher = self._get(session_id, workspace), self._cache.cipher
-        fork = self._database.read(archives.make_fork, session_id, session, step, cipher)
-        return self._save(archives.write_fork, fork.id, session, fork, cipher)
+        session = self._get(session_id, workspace)
+        fork = self._database.read(archives.make_fork, session_id, session, step)
+        return self._save(archives.write_fork, fork.id, fork)
 
     @run_in_store
     def list_archives(self, session_id: str) -> tuple[Archive, ...]:
         """Return the archives of a session, oldest first."""
-        return self._database.read(archives.list_archives, session_id, self._cache.cipher)
+        return self._database.read(archives.list_archives, session_id)
 
     @run_in_store
     def read_archive(self, session_id: str, archive_id: str) -> ArchivedConversation:
         """Return an archive with its conversation."""
-        return self._database.read(archives.read_archive, session_id, archive_id, self._cache.cipher)
+        return self._database.read(archives.read_archive, session_id, archive_id)
 
     @run_in_store
     def read_transcript(self, session_id: str, workspace: str | None) -> Session:
@@ -308,7 +311,7 @@ class SessionStore(ABC):
         The result is read-only.
         """
         session = self._get(session_id, workspace)
-        return self._database.read(archives.read_transcript, session_id, session, self._cache.cipher)
+        return self._database.read(archives.read_transcript, session_id, session)
 
     @run_in_store
     def delete(self, session_id: str, workspace: str | None) -> None:
@@ -355,11 +358,6 @@ class SessionStore(ABC):
         return self._leases.find_in_use(session_ids)
 
     @run_in_store
-    def record_usage(self, session_id: str, call_usage: CallUsage) -> None:
-        """Store the usage of a model call that does not change the session."""
-        self._database.write(spending.record_usage, session_id, call_usage)
-
-    @run_in_store
     def report_usage(self, session_id: str | None) -> UsageReport:
         """Return the usage of one session, or of all sessions if `session_id` is None."""
         return self._database.read(spending.report_usage, session_id)
@@ -370,38 +368,13 @@ class SessionStore(ABC):
         return self._database.read(spending.sum_day, day)
 
     @run_in_store
-    def find_last_step(self, session_id: str) -> LastStep | None:
-        """Return the newest step of a session."""
-        return self._database.read(spending.find_last_step, session_id)
-
-    @run_in_store
-    def keep_fallback(self, session_id: str, service: str, fallback: Fallback) -> None:
-        """Store a fallback that a turn of the session has used. `service` identifies the provider and its address."""
-        conversation = self._get(session_id, None).conversation
-        self._database.write(session_rows.write_fallback, session_id, conversation, service, fallback)
-
-    @run_in_store
-    def list_fallbacks(self, session_id: str, service: str) -> tuple[Fallback, ...]:
-        """Return the fallbacks for the provider and for the session's conversation, oldest first."""
-        return self._database.read(
-            session_rows.read_fallbacks, session_id, self._get(session_id, None).conversation, service
-        )
-
-    @run_in_store
     def record_intent(
         self, session_id: str, workspace: str, turn_id: str, writes: Sequence[PlannedWrite], *, is_undo: bool = False
     ) -> EditIntent:
         """Store an edit before it is sent. If `is_undo` is true, the edit reverts earlier edits of the turn."""
         self._leases.take(session_id)
         intent = self._database.write_as_holder(
-            ledger.write_intent,
-            session_id,
-            workspace,
-            turn_id,
-            writes,
-            self._cache.cipher,
-            writer=self._writer,
-            is_undo=is_undo,
+            ledger.write_intent, session_id, workspace, turn_id, writes, writer=self._writer, is_undo=is_undo
         )
         self._leases.hold_for_edit(session_id, intent.id)
         return intent
@@ -411,13 +384,13 @@ class SessionStore(ABC):
         self, intent: EditIntent, outcomes: Mapping[str, WriteOutcome], parts: Sequence[PlannedWrite] = ()
     ) -> None:
         """Store the outcomes of an edit by URI. `parts` contains the changes of files that were only partly changed."""
-        self._database.write(ledger.store_outcomes, intent.session_id, intent.id, outcomes, parts, self._cache.cipher)
+        self._database.write(ledger.store_outcomes, intent.session_id, intent.id, outcomes, parts)
         self._leases.settle_edit(intent.session_id, intent.id)
 
     @run_in_store
     def list_unknown_edits(self, workspace: str) -> tuple[LedgerEdit, ...]:
         """Return edits with an unknown outcome from processes that have exited. The caller must settle these edits."""
-        edits = self._database.read(ledger.list_unsettled, workspace, self._writer, self._cache.cipher)
+        edits = self._database.read(ledger.list_unsettled, workspace, self._writer)
         in_use = self._leases.find_in_use({edit.session_id for edit in edits})
         return tuple(edit for edit in edits if edit.session_id not in in_use)
 
@@ -426,7 +399,7 @@ class SessionStore(ABC):
         self, workspace: str, turn_id: str | None = None, session_id: str | None = None
     ) -> WrittenTurn | None:
         """Return the turn to undo: the turn with this id, or the newest turn if `turn_id` is None."""
-        return self._database.read(ledger.find_written_turn, workspace, turn_id, session_id, self._cache.cipher)
+        return self._database.read(ledger.find_written_turn, workspace, turn_id, session_id)
 
     @run_in_store
     def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None:
@@ -437,20 +410,20 @@ class SessionStore(ABC):
     @run_in_store
     def list_written_files(self, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
         """Return the files that turns have written after `since`, oldest first, also the undone ones."""
-        return self._database.read(ledger.list_written_files, workspace, since, self._cache.cipher)
+        return self._database.read(ledger.list_written_files, workspace, since)
 
     @run_in_store
     def list_earlier_edits(
         self, workspace: str, uris: Sequence[str], since: datetime, limit: int
     ) -> tuple[EarlierEdit, ...]:
         """Return the newest edits that other stores have recorded for a file since a time, oldest first."""
-        where = (workspace, uris, since, self._writer, limit, self._cache.cipher)
+        where = (workspace, uris, since, self._writer, limit)
         return self._database.read(ledger.list_earlier_edits, *where)
 
     @run_in_store
     def read_rows(self, session_id: str) -> SessionRows:
         """Return all rows of a session, to copy them to another store."""
-        return self._database.read(tables.read_rows, session_id, self._cache.cipher)
+        return self._database.read(tables.read_rows, session_id)
 
     @run_in_store
     def write_rows(self, rows: SessionRows) -> bool:
@@ -458,7 +431,7 @@ class SessionStore(ABC):
         rows were stored."""
         self._leases.acquire(rows.session_id)
         try:
-            return self._database.write_as_holder(tables.write_rows, rows.session_id, rows, self._cache.cipher)
+            return self._database.write_as_holder(tables.write_rows, rows.session_id, rows)
         finally:
             self._leases.release(rows.session_id)
             self._cache.forget(rows.session_id)

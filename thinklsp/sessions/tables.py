@@ -18,8 +18,8 @@ from typing import Any
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Origin
-from thinklsp.sessions.codec import RowConnection, build_corruption_error, compute_message_crc, read_number
-from thinklsp.sessions.encryption import UNENCRYPTED, OpaqueRow, SessionCipher, StoreCipher
+from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
+from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, OpaqueRow, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
 from thinklsp.sessions.spending import COLUMNS, read_utc_date
 
@@ -84,15 +84,23 @@ def read_version(connection: Connection) -> int:
     return int(version)
 
 
-def connect(path: str, timeout_seconds: float = 0.0, *, uri: bool = False) -> Connection:
+class SqliteConnection(Connection):
+    """A connection with the ciphers of the sessions in its database."""
+
+    cipher = NO_ENCRYPTION
+
+
+def connect(path: str, timeout_seconds: float = 0.0, *, uri: bool = False) -> SqliteConnection:
     """Open a database. Damaged text is read with replacement characters."""
     # Each connection is used in only one thread. For an in-memory store, this is the caller's thread.
-    connection = sqlite3.connect(path, timeout=timeout_seconds, isolation_level=None, check_same_thread=False, uri=uri)
+    connection = sqlite3.connect(
+        path, timeout=timeout_seconds, isolation_level=None, check_same_thread=False, uri=uri, factory=SqliteConnection
+    )
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
 
 
-def open_memory_database() -> Connection:
+def open_memory_database() -> SqliteConnection:
     """Open a new database in memory."""
     connection = connect(":memory:")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -137,7 +145,7 @@ def list_columns(table: str) -> tuple[str, ...]:
         return tuple(str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})"))
 
 
-def delete_session(connection: Connection, session_id: str) -> None:
+def delete_session(connection: SqliteConnection, session_id: str) -> None:
     """Delete a session.
 
     Its usage rows are kept, because they count towards the daily budget.
@@ -147,7 +155,7 @@ def delete_session(connection: Connection, session_id: str) -> None:
     connection.execute("DELETE FROM origin WHERE id NOT IN (SELECT origin FROM opaque)")
 
 
-def copy_newest(source: Connection, target: Connection) -> None:
+def copy_newest(source: SqliteConnection, target: SqliteConnection) -> None:
     """Copy the newest sessions, at most 256 MiB of them, to an empty database, and the usage of this day."""
     with suppress(sqlite3.Error):
         sizes = source.execute("SELECT id, size FROM session ORDER BY updated DESC").fetchall()
@@ -158,14 +166,14 @@ def copy_newest(source: Connection, target: Connection) -> None:
             _copy_usage(source, target, "day >= ?", read_utc_date().isoformat())
 
 
-def copy_readable(source: Connection, target: Connection, session_ids: Iterable[str]) -> None:
+def copy_readable(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
     """Copy the sessions that can be read."""
     for session_id in session_ids:
         with suppress(sqlite3.Error), begin_transaction(target):
             _copy_session(source, target, session_id)
 
 
-def copy_newer(source: Connection, target: Connection, session_ids: Iterable[str]) -> None:
+def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
     """Copy sessions, except those with a newer revision in the target, and all usage."""
     for session_id in session_ids:
         if (read_revision(target, session_id) or 0) <= (read_revision(source, session_id) or 0):
@@ -173,7 +181,7 @@ def copy_newer(source: Connection, target: Connection, session_ids: Iterable[str
     _copy_usage(source, target)
 
 
-def rescue_sessions(source: Connection, target: Connection) -> int:
+def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
     """Copy everything that can be read from a damaged database. Return the number of sessions.
 
     Tables are read from both ends without indexes, because parts of them may be damaged.
@@ -194,7 +202,7 @@ def rescue_sessions(source: Connection, target: Connection) -> int:
     return int(count)
 
 
-def _copy_session(source: Connection, target: Connection, session_id: str) -> None:
+def _copy_session(source: SqliteConnection, target: SqliteConnection, session_id: str) -> None:
     """Copy all rows of a session, and replace its rows in the target."""
     _delete_rows(target, session_id)
     _copy_rows(source, target, "origin")
@@ -208,7 +216,7 @@ def _delete_rows(target: RowConnection, session_id: str) -> None:
         target.execute(f"DELETE FROM {table} WHERE {key} = ?", (session_id,))  # noqa: S608 - constants
 
 
-def _copy_rows(source: Connection, target: Connection, table: str, clause: str = "", *values: str) -> None:
+def _copy_rows(source: SqliteConnection, target: SqliteConnection, table: str, clause: str = "", *values: str) -> None:
     """Copy rows one by one, so that all rows before a damaged row are copied. A newer store may have more columns."""
     rows = source.execute(f"SELECT * FROM {table} {clause}", values)  # noqa: S608 - constants
     names = [name for name, *_ in rows.description]
@@ -220,7 +228,7 @@ def _copy_rows(source: Connection, target: Connection, table: str, clause: str =
     )
 
 
-def _copy_usage(source: Connection, target: Connection, condition: str = "true", *values: str) -> None:
+def _copy_usage(source: SqliteConnection, target: SqliteConnection, condition: str = "true", *values: str) -> None:
     """Copy usage rows that the target does not contain yet."""
     marks = ", ".join(f":{name}" for name in COLUMNS)
     target.executemany(
@@ -256,17 +264,17 @@ class SessionRows:
     usage: tuple[Row, ...]
 
 
-def read_rows(connection: RowConnection, session_id: str, cipher: StoreCipher) -> SessionRows:
+def read_rows(connection: RowConnection, session_id: str) -> SessionRows:
     """Return all rows of a session, decrypted. Opaque state that cannot be decrypted is left out. Raises SessionError
     if other contents cannot be decrypted."""
-    session_cipher = cipher.find(connection, session_id)
+    session_cipher = connection.cipher.find(connection, session_id)
     tables = {table: _select(connection, table, f"{key} = ?", session_id) for table, key in SESSION_TABLES.items()}
     origins = _select(connection, "origin", "id IN (SELECT origin FROM opaque WHERE session = ?)", session_id)
     tables = {table: tuple(recode(table, rows, origins, session_cipher, UNENCRYPTED)) for table, rows in tables.items()}
     return SessionRows(session_id, tables, origins, _select(connection, "usage", "session = ?", session_id))
 
 
-def write_rows(connection: RowConnection, session_id: str, rows: SessionRows, cipher: StoreCipher) -> bool:
+def write_rows(connection: RowConnection, session_id: str, rows: SessionRows) -> bool:
     """Store the rows, encrypted as in this store. Returns False if the session is there already, with the same or a
     newer revision."""
     revision = list_columns("session").index("revision")
@@ -277,7 +285,7 @@ def write_rows(connection: RowConnection, session_id: str, rows: SessionRows, ci
     connection.execute("DELETE FROM usage WHERE session = ?", (session_id,))
     for row in rows.origins:
         _insert(connection, "origin", row, "ON CONFLICT DO NOTHING")
-    session_cipher = cipher.ensure(connection, session_id)
+    session_cipher = connection.cipher.ensure(connection, session_id)
     for table, values in rows.tables.items():
         for row in recode(table, values, rows.origins, UNENCRYPTED, session_cipher):
             _insert(connection, table, row)

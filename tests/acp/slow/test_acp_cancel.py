@@ -11,7 +11,7 @@ import pytest
 from tests.acp.client import CANCELLED, NoAnswer
 from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
-from tests.acp.turn_phases import NEW, OLD
+from tests.acp.turn_phases import OLD
 from tests.e2e.acting import edit_file, say
 from tests.support.client.actions import Request, ResponseError
 from tests.support.signing_script import Hold, Text, answer
@@ -71,28 +71,6 @@ async def test_late_answer_does_not_answer_the_next_question(begin: Begin, late:
     await check_goes_on(talk)
 
 
-async def test_questions_answered_out_of_order(begin: Begin) -> None:
-    """Each answer counts for its own session."""
-    names = ["a.py", "b.py", "c.py"]
-    talk = await begin(files=dict.fromkeys(names, OLD), session=False)
-    talk.peer.handlers["session/request_permission"] = leave_unanswered
-    talks, running = [], []
-    for name in names:
-        talks.append(Talk(talk.outside))
-        await talks[-1].new_session()
-        talk.provider.script[:] = [answer(edit_file(name, "1", "2")), say("a")]
-        running.append(talks[-1].send(f"Change {name}."))
-        await talk.client.wait_for(lambda: len(talk.client.requests("session/request_permission")) == len(running))
-    questions = talk.client.calls("session/request_permission")
-    for number, result in ((2, YES), (0, NO), (1, YES)):
-        talk.client.send({"id": questions[number].message["id"], "result": result})
-        assert (await running[number])["stopReason"] == "end_turn"
-    assert [(talk.root / name).read_text() for name in names] == [OLD, NEW, NEW]
-    assert [each.edit_statuses() for each in talks] == [["failed"], ["completed"], ["completed"]]
-    for each in talks:
-        await check_goes_on(each)
-
-
 async def test_answers_sent_twice_count_once(begin: Begin) -> None:
     talk = await begin(answer(EDIT), say("a"), files=FILES)
     talk.peer.handlers["session/request_permission"] = leave_unanswered
@@ -114,17 +92,6 @@ async def test_cancel_of_nothing_is_ignored(begin: Begin) -> None:
     assert await talk.prompt("Go.") == "end_turn"
     talk.client.cancel(talk.session)
     assert await talk.prompt("Go.") == "end_turn"
-
-
-@pytest.mark.timing
-async def test_cancel_twice_is_one_cancel(begin: Begin) -> None:
-    hold = Hold()
-    talk = await begin(answer(Text("a"), hold))
-    running = talk.send("Go.")
-    await hold.reached.wait()
-    talk.client.cancel(talk.session)
-    await check_cancelled(talk, running)
-    await check_goes_on(talk)
 
 
 @pytest.mark.parametrize("count", [2, 5])

@@ -12,7 +12,7 @@ from tests.acp.conftest import Begin
 from tests.acp.fake_zed import CodeCompanion, FakeZed, Toad
 from tests.acp.talk import Talk, refusal
 from tests.e2e.acting import edit_file, say
-from tests.support.signing_script import Failure, Text, answer
+from tests.support.signing_script import Failure, answer
 
 Json = Any
 LINES = "".join(f"line {number}\n" for number in range(9))
@@ -194,17 +194,4 @@ async def test_model_learns_of_rejected_edits_after_a_failed_turn(begin: Begin) 
     await refusal(talk.send("Go on."))
     assert await talk.prompt("Again.") == "end_turn"
     assert "Not applied: a.py." in str(talk.provider.requests[-1].body["messages"])
-    talk.outside.told()
-
-
-async def test_title_of_a_turn_that_failed_is_shown(begin: Begin) -> None:
-    talk = await begin(Failure(403, "permission_error", "Not for you."))
-    await refusal(talk.send("Name the session."))
-    assert [update["title"] for update in talk.updates("session_info_update")] == ["Name the session."]
-
-
-async def test_refusal_is_shown_once(begin: Begin) -> None:
-    talk = await begin(answer(Text("I will not."), stop_reason="refusal"))
-    assert await talk.prompt("Go.") == "refusal"
-    assert talk.text.count("I will not.") <= 1
     talk.outside.told()

@@ -64,33 +64,12 @@ async def test_list_refuses_what_is_no_path(begin: Begin, cwd: str) -> None:
     assert answers()[0]["error"]["code"] == -32602
 
 
-async def test_modes_and_options_stay_equal(begin: Begin) -> None:
-    """A client that shows the options learns a mode that was set in the older way, and the other way round."""
-    talk = await begin()
-    await talk.client.request("session/set_mode", {"sessionId": talk.session, "modeId": "ask"})
-    await talk.client.wait_for(lambda: talk.updates("config_option_update"))
-    [update] = talk.updates("config_option_update")
-    assert next(row["currentValue"] for row in update["configOptions"] if row["id"] == "mode") == "ask"
-    params = {"sessionId": talk.session, "configId": "mode", "value": "edit"}
-    await talk.client.request("session/set_config_option", params)
-    await talk.client.wait_for(lambda: talk.updates("current_mode_update"))
-    assert [update["currentModeId"] for update in talk.updates("current_mode_update")] == ["edit"]
-
-
 async def test_prompt_that_fails_behind_a_command_is_an_error(begin: Begin) -> None:
     talk = await begin(Failure(400, "invalid_request_error", "No."), say("Here."))
     with pytest.raises(ResponseError) as raised:
         await talk.prompt("/effort low\nHello.")
     assert raised.value.code == -32603
     assert await talk.prompt("Hello.") == "end_turn"
-
-
-async def test_prompt_without_a_key_names_the_setup(begin: Begin) -> None:
-    talk = await begin(env={"ANTHROPIC_API_KEY": ""})
-    with pytest.raises(ResponseError) as raised:
-        await talk.prompt("Hello.")
-    assert raised.value.code == -32000
-    assert "`thinklsp acp --setup`" in raised.value.message
 
 
 async def test_note_is_a_paragraph_of_its_own(begin: Begin) -> None:

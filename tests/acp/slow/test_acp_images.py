@@ -44,12 +44,6 @@ async def test_image_blocks_are_sent_and_stay_in_the_session(begin: Begin) -> No
     assert [part.get("source") for part in first] == [part.get("source") for part in second]
 
 
-async def test_prompt_of_only_an_image_is_a_prompt(begin: Begin) -> None:
-    talk = await begin(say("A cat."))
-    assert await talk.prompt(block(png())) == "end_turn"
-    assert sent_images(talk) == [png()]
-
-
 async def test_linked_and_mentioned_files_are_read_through_the_gate(begin: Begin) -> None:
     talk = await begin(say("Two."), say("None."), say("None."))
     (talk.root / "shot one.png").write_bytes(png())
@@ -91,16 +85,6 @@ async def test_wrong_fields_of_an_image_are_named_by_place(begin: Begin) -> None
     assert (error.code, "prompt.1" in error.message) == (-32602, True)
 
 
-async def test_model_without_images_refuses_them_before_the_call(begin: Begin) -> None:
-    talk = await begin(say("Fine."), own=BLIND)
-    error = await refusal(talk.send("Look.", block(png())))
-    assert error.message == (
-        f"Image 1 was not sent, because {MODEL} takes no images. Choose another model, or describe the image."
-    )
-    assert talk.provider.requests == []
-    assert await talk.prompt("Hello.") == "end_turn"
-
-
 async def test_session_goes_on_with_a_model_that_cannot_see(begin: Begin) -> None:
     """Earlier images are texts for it, and the user reads that once per turn."""
     talk = await begin(
@@ -125,13 +109,3 @@ async def test_loaded_session_shows_a_placeholder(begin: Begin) -> None:
     await talk.client.request("session/load", params)
     shown = "".join(update["content"]["text"] for update in talk.updates("user_message_chunk"))
     assert "[image: Image 1 (PNG, 2 × 3 pixels" in shown
-
-
-async def test_large_images_are_limited_by_the_session(begin: Begin) -> None:
-    talk = await begin(*[say("Large.")] * 3)
-    large = png() + bytes(4_400_000)
-    for count in (1, 2, 3):
-        assert await talk.prompt("Look.", block(large)) == "end_turn"
-        assert sent_images(talk, count - 1) == [large]
-    error = await refusal(talk.send("And this.", block(large)))
-    assert "With this prompt, the session has 4 images" in error.message

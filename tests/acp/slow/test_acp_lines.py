@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acp.client import AcpClient
 from tests.acp.conftest import Begin
-from tests.acp.talk import ARGV, Talk
+from tests.acp.talk import Talk
 from tests.e2e.acting import say
 from tests.support.epilogue import living_in
-from tests.support.outside import ROOT
 from tests.support.signing_script import Hold, Text, answer
 from tests.support.watching import seen
 
@@ -51,12 +47,6 @@ async def test_broken_line_is_answered_and_passed_over(begin: Begin, name: str) 
     assert len(talk.client.lone_errors()) == 1
 
 
-async def test_long_line_that_is_allowed_is_read(begin: Begin) -> None:
-    talk = await begin()
-    assert (await talk.refused("session/nothing", {"text": "ü" * (3 * MIB)})).code == -32601
-    assert talk.client.lone_errors() == []
-
-
 async def test_unknown_notifications_are_ignored(begin: Begin) -> None:
     talk = await begin()
     before = len(talk.client.received)
@@ -73,14 +63,6 @@ async def test_unknown_notifications_are_ignored(begin: Begin) -> None:
 async def test_unknown_method_has_its_code(begin: Begin, method: str) -> None:
     talk = await begin()
     assert (await talk.refused(method, {"sessionId": talk.session})).code == -32601
-
-
-async def test_ids_come_back_as_they_are(begin: Begin) -> None:
-    talk = await begin(session=False)
-    for identity in ("a", "1", 1_000, -5, 2**53 - 1, "🙂", ""):
-        request = talk.client.request("session/list", {}, identity=identity)
-        assert (await request)["sessions"] == []
-    assert {type(r.message["id"]) for r in talk.client.received if "id" in r.message} == {int, str}
 
 
 # Requests whose member is wrong, and the member. `SESSION` stands for a session that exists.
@@ -157,14 +139,6 @@ async def test_end_of_input_ends_the_agent(begin: Begin, busy: bool) -> None:
 async def test_agent_runs_without_home(begin: Begin) -> None:
     talk = await begin(say("Hi."), env={"HOME": None, "LANG": None, "TMPDIR": None})
     assert await talk.prompt("Hello.") == "end_turn"
-
-
-async def test_handshake_needs_only_a_path(tmp_path: Path) -> None:
-    """As avante starts agents. No session: its state would be in the real home folder."""
-    client = await AcpClient.start(ARGV, cwd=tmp_path, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)})
-    assert (await client.initialize())["protocolVersion"] == 1
-    assert await client.close() == 0
-    assert client.checker.violations == []
 
 
 async def test_pieces_and_line_ends_do_not_matter(begin: Begin) -> None:

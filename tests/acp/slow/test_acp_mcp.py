@@ -72,15 +72,6 @@ async def test_answer_decides_about_this_call_and_the_next(begin: Begin, tmp_pat
     assert (remembered.exists() and "weather" in remembered.read_text()) is choice.startswith("Always")
 
 
-async def test_wrong_arguments_are_corrected_without_a_question(begin: Begin, tmp_path: Path) -> None:
-    talk = await begin(answer(tool("mcp__sky__weather", town="Rome")), say("Hm."), own=own_server(tmp_path, WEATHER))
-    await talk.prompt("Rome?")
-    [result] = results(talk)
-    assert result["is_error"] is True
-    assert "city" in str(result["content"])
-    assert talk.client.requests("session/request_permission") == []
-
-
 async def test_ask_mode_runs_no_tool_of_a_server(begin: Begin, tmp_path: Path) -> None:
     talk = await begin(CALL, say("No."), own=own_server(tmp_path, WEATHER))
     await talk.client.request("session/set_mode", {"sessionId": talk.session, "modeId": "ask"})
@@ -121,18 +112,6 @@ async def test_server_of_a_project_needs_a_yes(begin: Begin, tmp_path: Path, ans
     assert SERVER in json.dumps(question["toolCall"])
     names = [["mcp__theirs__weather"] if answered == "Use it" else []] * 2
     assert [[each["name"] for each in offered(talk, number)] for number in (0, 1)] == names
-
-
-async def test_tools_are_the_same_bytes_whichever_server_starts_first(begin: Begin, tmp_path: Path) -> None:
-    servers = [own_server(tmp_path, WEATHER | {"name": name}, name=name) for name in ("alpha", "beta", "gamma")]
-    parts = []
-    for order in (servers, servers[::-1]):
-        talk = await begin(say("Hello."), say("Again."), own="".join(order))
-        await talk.prompt("Hello.")
-        await talk.prompt("Again.")
-        parts += [json.dumps(talk.provider.requests[number].body["tools"]) for number in (0, 1)]
-    assert len(set(parts)) == 1
-    assert parts[0].index("mcp__alpha") < parts[0].index("mcp__beta") < parts[0].index("mcp__gamma")
 
 
 async def test_server_that_does_not_start_is_one_notice(begin: Begin) -> None:

@@ -8,11 +8,9 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
-
 from tests.acp.conftest import Begin
 from tests.acp.fake_zed import FakeZed
-from tests.acp.slow.test_acp_images import BLIND, sent_images
+from tests.acp.slow.test_acp_images import sent_images
 from tests.acp.slow.test_acp_mcp import CALL, WEATHER, own_server, results
 from tests.acp.talk import Talk
 from tests.e2e.acting import say
@@ -91,24 +89,6 @@ async def test_image_follows_the_result(begin: Begin, tmp_path: Path) -> None:
     await talk.prompt("Sure?")
     messages = talk.provider.requests[2].body["messages"]
     assert [part["type"] for part in messages[2]["content"]] == ["tool_result", "image", "image"]
-
-
-@pytest.mark.parametrize(
-    ("data", "more", "reason"),
-    [
-        (png(), BLIND, "image 1 of the MCP server sky was left out, because this model cannot read it"),
-        (png()[:-4], "", "an image was left out: image 1 of the MCP server sky is damaged or incomplete"),
-        (b"<svg/>", "", "an image was left out: image 1 of the MCP server sky is not an image"),
-    ],
-)
-async def test_image_that_cannot_be_sent_is_named(
-    begin: Begin, tmp_path: Path, data: bytes, more: str, reason: str
-) -> None:
-    talk = await begin(CALL, say("Sunny."), own=more + returning(tmp_path, picture(data)))
-    await talk.prompt("How is it?")
-    [result] = results(talk)
-    assert reason in str(result["content"])
-    assert sent_images(talk, 1) == []
 
 
 async def test_server_asks_for_a_text_in_a_form(begin: Begin, tmp_path: Path) -> None:

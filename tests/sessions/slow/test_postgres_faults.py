@@ -34,7 +34,7 @@ async def test_step_is_stored_once_if_the_commit_answer_is_lost(
                 relay.cuts = [cut] * (number + 1)
                 session = await store.update(session.id, partial(one_turn, number), SPENT)
                 relay.cuts = [cut]
-                await store.record_usage(session.id, SPENT)
+                await store.update(session.id, lambda now: now, SPENT)
                 relay.cuts = [cut]
                 intent = await store.record_intent(session.id, "w", "t", [EDIT])
                 relay.cuts = [cut]

@@ -20,16 +20,14 @@ from thinklsp.lsp.chats import chat_documents
 from thinklsp.lsp.chats.chat_documents import (
     NO_TEXT,
     ChatAnswer,
-    PreparedAnswer,
-    PreparedText,
     build_blank_document,
     build_document,
     find_same_line_end,
     plan_answer_edits,
     plan_exchange_edits,
     plan_session_edit,
-    prepare_draft,
     prepare_in_background,
+    prepare_text,
     sanitize_answer,
 )
 from thinklsp.lsp.chats.chat_outline import ParsedChat, find_prompt_section, find_session_id, parse_chat
@@ -73,17 +71,6 @@ PlanEdits = Callable[[Document, str], Awaitable[tuple[TextEdit, ...]]]
 """Plans the edits of a document with the given text. What reads the whole text runs in a thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class _StartedSession:
-    """The session of a document whose first line names no session or a different session.
-
-    If the user changes the first line, the document uses the session named in that line again.
-    """
-
-    session_id: str
-    named_session_id: str | None
-
-
 class ChatDocuments:
     """The open chat documents, their sessions, their pending prompts and the most recently used document."""
 
@@ -93,7 +80,9 @@ class ChatDocuments:
         self._files = GeneratedDocuments(state, snapshots, chat_documents.FOLDER, "chat document")
         self.suffix = ".chat.md"
         self._uri_by_session: dict[str, str] = {}
-        self._started_sessions: dict[str, _StartedSession] = {}
+        # The sessions of documents whose first line names no session or a different one, with the named session. If the
+        # user changes the first line, the document uses the session named in that line again.
+        self._started_sessions: dict[str, tuple[str, str | None]] = {}
         self._busy_uris: set[str] = set()
         self._finishing_tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -159,13 +148,13 @@ class ChatDocuments:
         )
 
     def _find_started_session(self, uri: str, named_session_id: str | None) -> str | None:
-        started = self._started_sessions.get(uri)
-        return None if started is None or started.named_session_id != named_session_id else started.session_id
+        session_id, named = self._started_sessions.get(uri, (None, None))
+        return session_id if named == named_session_id else None
 
     def assign_session(self, exchange: PendingPrompt, session_id: str) -> None:
         """Assign a session to the document even if its first line does not name that session yet."""
         exchange.session_id = session_id
-        self._started_sessions[exchange.uri] = _StartedSession(session_id, exchange.chat.session_id)
+        self._started_sessions[exchange.uri] = session_id, exchange.chat.session_id
 
     def write_answer(self, exchange: PendingPrompt, session_id: str, answer: ChatAnswer) -> asyncio.Task[None]:
         """Start writing the answer below its prompt. If the document cannot be edited, use another document."""
@@ -175,8 +164,11 @@ class ChatDocuments:
     async def _write_answer(self, exchange: PendingPrompt, session_id: str, answer: ChatAnswer) -> None:
         shown = await sanitize_answer(answer)
 
-        async def plan(document: Document, text: str) -> tuple[TextEdit, ...]:
-            end = await self._find_end_of_prompt(exchange, document, text)
+        async def plan(_: Document, text: str) -> tuple[TextEdit, ...]:
+            end = exchange.chat.end
+            if end is not None and not text.startswith(exchange.text[:end]):
+                # The user has changed the text above.
+                end = await asyncio.to_thread(find_same_line_end, exchange.text, end, text)
             return await asyncio.to_thread(plan_answer_edits, text, session_id, shown, end)
 
         if not self._state.is_stopped and not await self._edit_sent_document(exchange, session_id, "answer", plan):
@@ -248,13 +240,13 @@ class ChatDocuments:
 
     async def open_blank(self, prompt: str) -> None:
         """Open a new chat document with the given text as its prompt. Raise TurnRefused if it cannot be created."""
-        draft = await asyncio.to_thread(prepare_draft, prompt)
+        draft = await asyncio.to_thread(prepare_text, prompt, is_draft=True)
         uri = await self._files.create("new", self.suffix, build_blank_document(draft))
         if uri is None:
             raise TurnRefused(f"The chat document was not created: {self._files.problem}")
         await self._files.show(uri, take_focus=True)
 
-    async def _show_answer(self, session_id: str, prompt: PreparedText, answer: PreparedAnswer) -> None:
+    async def _show_answer(self, session_id: str, prompt: str, answer: ChatAnswer) -> None:
         """Show an answer in a new document, or as a message if there are only notices or no document can be created."""
         uri = None
         if answer.text:
@@ -277,20 +269,6 @@ class ChatDocuments:
                 if named_session_id == session_id or (named_session_id is None and document.text == exchange.text):
                     return document.uri
         return exchange.uri
-
-    async def _find_end_of_prompt(self, exchange: PendingPrompt, document: Document, text: str) -> int | None:
-        """Return the end of the sent prompt as an offset in the current text, or None if it cannot be determined."""
-        end = exchange.chat.end
-        if end is None or text.startswith(exchange.text[:end]):
-            return end
-        position = None
-        if document is exchange.document:
-            place = PositionMap(exchange.text, self._state.documents.encoding).to_position(end)
-            position = document.map_position((place.line, place.character), exchange.version)
-        if position is not None:
-            return PositionMap(text, self._state.documents.encoding).to_offset(*position)
-        # Some editors replace whole lines or the entire text with every change, so the position may be lost.
-        return await asyncio.to_thread(find_same_line_end, exchange.text, end, text)
 
     async def _edit_document(self, uri: str, label: str, plan: PlanEdits) -> bool:
         """Edit an open document while the user is not typing. Retry if the document changes before the edit.

@@ -11,7 +11,6 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NewType
 
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.lines import find_matching_blocks, split_lines, split_without_ends
@@ -43,7 +42,11 @@ NO_TEXT = "The turn ended without any text."
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """A turn's answer. `notices` are written below the text. `draft` is unsent text, which becomes the next prompt."""
+    """A turn's answer. `notices` are written below the text. `draft` is unsent text, which becomes the next prompt.
+
+    `sanitize_answer` returns an answer whose texts can be written into a chat document as they are: their chat headings
+    are escaped, their code fences closed, and no blank lines surround them. The fence of a draft may be open.
+    """
 
     text: str
     notices: tuple[str, ...] = ()
@@ -53,50 +56,30 @@ class ChatAnswer:
         return bool(self.text.strip() or self.notices)
 
 
-PreparedText = NewType("PreparedText", str)
-"""Text that can be written into a chat document as it is.
+def prepare_text(text: str, *, is_draft: bool = False) -> str:
+    """Prepare text for a chat document. A megabyte of short lines takes up to half a second.
 
-Its chat headings are escaped, its code fences are closed, no blank lines surround it, and its lines end with "\\n".
-"""
-
-
-PreparedDraft = NewType("PreparedDraft", str)
-"""Like `PreparedText`, except that a code fence may still be open, because the user continues the text."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedAnswer:
-    """A `ChatAnswer` whose text can be written into a chat document."""
-
-    text: PreparedText
-    notices: tuple[str, ...] = ()
-    draft: PreparedDraft = PreparedDraft("")
+    Its chat headings are escaped, and its code fences closed, except in a draft, which the user continues.
+    """
+    bodies = _escape_headings(_split_bodies(text))
+    fence = "" if is_draft else find_open_fence(bodies)
+    return "\n".join([*bodies, fence] if fence else bodies)
 
 
-def prepare_text(text: str) -> PreparedText:
-    """Prepare text for a chat document. A megabyte of short lines takes up to half a second."""
-    return PreparedText("\n".join(_close_fence(_escape_headings(_split_bodies(text)))))
-
-
-def prepare_draft(text: str) -> PreparedDraft:
-    """Prepare a prompt that has not been sent for a chat document. This takes as long as `prepare_text`."""
-    return PreparedDraft("\n".join(_escape_headings(_split_bodies(text))))
-
-
-async def prepare_in_background(prompt: str) -> PreparedText:
+async def prepare_in_background(prompt: str) -> str:
     """Prepare a prompt or an answer for a chat document, and make its Markdown safe for the editor's preview."""
     return await asyncio.to_thread(prepare_text, await sanitize_in_background(prompt, sanitize_chat_text))
 
 
-async def sanitize_answer(answer: ChatAnswer) -> PreparedAnswer:
+async def sanitize_answer(answer: ChatAnswer) -> ChatAnswer:
     """Return the answer limited to 1,000,000 characters, with its Markdown made safe for the editor's preview."""
     text, notices = answer.text, answer.notices
     if len(text) > MAX_SHOWN_CHARACTERS:
         notices += (f"Only the first {MAX_SHOWN_CHARACTERS:,} of {len(text):,} characters of the answer are shown.",)
         text = text[:MAX_SHOWN_CHARACTERS]
     inert_notices = tuple([await sanitize_in_background(_join_lines(notice)) for notice in notices])
-    draft = await asyncio.to_thread(prepare_draft, answer.draft)
-    return PreparedAnswer(await prepare_in_background(text), inert_notices, draft)
+    draft = await asyncio.to_thread(prepare_text, answer.draft, is_draft=True)
+    return ChatAnswer(await prepare_in_background(text), inert_notices, draft)
 
 
 def sanitize_chat_text(text: str) -> str:
@@ -136,13 +119,13 @@ def sanitize_chat_text(text: str) -> str:
     return escape_all(text)
 
 
-def build_document(session_id: str, prompt: PreparedText, answer: PreparedAnswer) -> str:
+def build_document(session_id: str, prompt: str, answer: ChatAnswer) -> str:
     return "\n".join(
         [_format_session_line(session_id), "", *_build_exchange(prompt, answer), *_build_next_prompt(answer)]
     )
 
 
-def build_blank_document(prompt: PreparedDraft) -> str:
+def build_blank_document(prompt: str) -> str:
     """Return the text of a new chat document that contains the prompt and does not name a session yet."""
     return "\n".join([_format_session_line("new"), "", YOU, "", prompt])
 
@@ -162,7 +145,7 @@ def plan_session_edit(text: str, session_id: str) -> tuple[TextEdit, ...]:
 
 
 def plan_answer_edits(
-    text: str, session_id: str, answer: PreparedAnswer, prompt_end: int | None = None
+    text: str, session_id: str, answer: ChatAnswer, prompt_end: int | None = None
 ) -> tuple[TextEdit, ...]:
     """Return the edits that append an answer to the document and name the session in its first line.
 
@@ -191,9 +174,7 @@ def find_same_line_end(before: str, at: int, after: str) -> int | None:
     return None
 
 
-def plan_exchange_edits(
-    text: str, session_id: str, prompt: PreparedText, answer: PreparedAnswer
-) -> tuple[TextEdit, ...]:
+def plan_exchange_edits(text: str, session_id: str, prompt: str, answer: ChatAnswer) -> tuple[TextEdit, ...]:
     """Return the edits that insert a prompt sent from outside the document, followed by its answer.
 
     The text is inserted above the last `## You`, because the user may be writing below that heading.
@@ -208,16 +189,16 @@ def plan_exchange_edits(
     return (*plan_session_edit(text, session_id), TextEdit(last.start, last.start, exchange))
 
 
-def _build_next_prompt(answer: PreparedAnswer) -> list[str]:
+def _build_next_prompt(answer: ChatAnswer) -> list[str]:
     """Return the lines for the next prompt. The prompt is empty or contains the unsent text."""
     return ["", YOU, "", *([answer.draft] if answer.draft else []), ""]
 
 
-def _build_exchange(prompt: PreparedText, answer: PreparedAnswer) -> list[str]:
+def _build_exchange(prompt: str, answer: ChatAnswer) -> list[str]:
     return [YOU, "", *([prompt] if prompt else []), *_build_answer(answer)]
 
 
-def _build_answer(answer: PreparedAnswer) -> list[str]:
+def _build_answer(answer: ChatAnswer) -> list[str]:
     lines = ["", "## thinklsp"]
     if answer.text:
         lines += ["", answer.text]
@@ -255,7 +236,7 @@ def _is_between_prompts(text: str, at: int) -> bool:
     return has_prompt and bool(text[at:].strip(BLANK + BOM)) and not parse_outline(text[:at]).fence
 
 
-def _insert_answer(text: str, at: int, answer: PreparedAnswer) -> TextEdit:
+def _insert_answer(text: str, at: int, answer: ChatAnswer) -> TextEdit:
     """Return the edit that inserts an answer between its prompt and the text that the user has typed after the prompt.
 
     The later text gets a `## You` heading unless it already begins with one.
@@ -293,12 +274,6 @@ def _escape_headings(bodies: Sequence[str]) -> list[str]:
         if "## " in body and HEADING.fullmatch(body):
             lines[number] = f"\\{body}"
     return lines
-
-
-def _close_fence(bodies: list[str]) -> list[str]:
-    """Close an open code fence, so that the code block does not include the headings below the text."""
-    fence = find_open_fence(bodies)
-    return [*bodies, fence] if fence else bodies
 
 
 def _trim_blank_lines(lines: Sequence[str]) -> list[str]:

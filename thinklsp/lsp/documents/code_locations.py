@@ -211,7 +211,7 @@ _CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|proto
 # The number of lines to search upward for a definition, and downward for the definition's end.
 _MAX_LINES_UPWARDS, _MAX_LINES_DOWNWARDS = 400, 2_000
 _MAX_HEAD_LENGTH, _MAX_DECORATORS = 500, 20
-_BLOCK_BEGIN = re.compile(r"\s*(?:[)\]].*[:{]|\{)\s*$")
+_BLOCK_BEGIN = re.compile(r"\s*(?:[)\]].*[:{]|\{|where)\s*$")
 _BLOCK_END = re.compile(r"\s*(?:[})\]]|end\b|fi\b|done\b|esac\b)")
 _DECORATOR = re.compile(r"\s*(?:@|#\[)\w")
 
@@ -393,20 +393,18 @@ def _build_trigger(lines: Sequence[tuple[int, str]], mark: str) -> Iterator[Comm
         yield CommentTrigger(words, mark, lines[0][0], lines[-1][0])
 
 
-# The maximum number of selected lines to check, of lines in a definition, and of characters in these lines.
+# The maximum number of selected lines to check, of lines in an empty definition, and of characters in these lines.
 _SELECTED, _MAX_BODY_LINES, _MAX_BODY_CHARACTERS = 200, 60, 20_000
 
 _TODO = re.compile(r"\b(?:TODO|FIXME)\b")
 _EMPTY_STATEMENT = r"(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(.*\);?|unimplemented!\(.*\);?)"
 _EMPTY = re.compile(rf"\s*{_EMPTY_STATEMENT}\s*")
-_EMPTY_BRACES = re.compile(rf"\{{\s*{_EMPTY_STATEMENT}?\s*\}}[;,)]*[ \t]*$", re.MULTILINE)
-_EMPTY_INLINE = re.compile(rf"[ \t]*{_EMPTY_STATEMENT}[ \t]*$", re.MULTILINE)
-_REST_BLANK = re.compile(r"[ \t]*$", re.MULTILINE)
-_END = re.compile(r"\s*\n([ \t]*)end\b")
-_SIGN = re.compile(r"[()\[\]{:;\n]")
-# Patterns that match if a definition's head continues on the next line.
-_OPEN_END = re.compile(r"(?:[,\\]|=>|->|\bwhere)[ \t]*\Z")
-_GOES_ON = re.compile(r"\s*(?:[{:]|=>|->|(?:where|throws|extends|implements|permits|noexcept|requires)\b)")
+# Matches the end of a definition with an empty body: braces, an indented block, or `end`. Quotes mask the strings.
+_EMPTY_BODY = re.compile(
+    rf"(?:(?<!\()\{{\s*+{_EMPTY_STATEMENT}?+\s*+\}}[;,]*+"
+    rf"|:[\s\"]*+{_EMPTY_STATEMENT}?+[\s\"]*+"
+    r"|\A[^\n]*+\n\s*+end)\s*+\Z"
+)
 
 
 def is_unfinished(document: Document, first: int, last: int | None = None) -> bool:
@@ -417,95 +415,20 @@ def is_unfinished(document: Document, first: int, last: int | None = None) -> bo
     count = document.line_count
     if not 0 <= first < count:
         return False
-    last = min(max(first, last or 0), first + _SELECTED, count - 1)
-    lines = range(first, last + 1)
+    lines = range(first, min(max(first, last or 0), first + _SELECTED, count - 1) + 1)
     for text in map(document.get_line, lines):
         if _TODO.search(text) or _EMPTY.fullmatch(text):
             return True
-    above = range(first, max(-1, first - _MAX_BODY_LINES), -1)
-    start = next((number for number in above if _is_head(document, number)), first)
-    code = _MaskedLines(document, start, min(last + _MAX_BODY_LINES, count))
-    if any(_EMPTY.fullmatch(code.get_line(number)) for number in lines):
-        return True
-    heads = [start, *lines] if start < first else lines
-    ends = (code.find_empty_body_end(number) for number in heads if _is_head(document, number))
-    return any(end is not None and first <= end for end in ends)
+    return any(_is_in_empty_definition(document, number) for number in lines[:_MAX_BODY_LINES])
 
 
-def _is_head(document: Document, line: int) -> bool:
-    return len(document.get_line(line)) <= _MAX_HEAD_LENGTH and has_definition(document, line)
-
-
-class _MaskedLines:
-    """The lines of a document with comments and strings masked.
-
-    The first line must not begin inside a comment or a string.
-    """
-
-    def __init__(self, document: Document, start: int, stop: int) -> None:
-        self._start = start
-        self._raw: list[str] = []
-        budget = _MAX_BODY_CHARACTERS
-        for number in range(start, stop):
-            line = document.get_line(number)
-            if (budget := budget - len(line) - 1) < 0:
-                break
-            self._raw.append(line)
-        self._lines = mask_comments_and_strings("\n".join(self._raw), document.language_id).split("\n")
-
-    def get_line(self, number: int) -> str:
-        index = number - self._start
-        return self._lines[index] if index < len(self._lines) else ""
-
-    def find_empty_body_end(self, head: int) -> int | None:
-        """Return the last line of the definition that starts on line `head`, or None if its body is not empty."""
-        first = head - self._start
-        text = "\n".join(self._lines[first : first + _MAX_BODY_LINES])
-        depth = 0
-        for match in _SIGN.finditer(text):
-            sign, at = match[0], match.start()
-            if sign in "([":
-                depth += 1
-            elif sign in ")]":
-                depth -= 1
-            elif depth > 0:
-                continue
-            elif sign == "{":
-                if (body := _EMPTY_BRACES.match(text, at)) is not None:
-                    return head + text.count("\n", 0, body.end())
-                # A type such as `interface{}` may come before the body.
-                if not text.startswith("{}", at):
-                    return None
-            elif sign == ":":
-                line = head + text.count("\n", 0, at)
-                if _EMPTY_INLINE.match(text, at + 1):
-                    return line
-                if _REST_BLANK.match(text, at + 1):
-                    return self._find_empty_block_end(head, line)
-            elif sign == ";":
-                return None
-            elif (end := _END.match(text, at)) is not None and end[1] == _extract_indent(text):
-                return head + text.count("\n", 0, end.end())
-            elif not (_OPEN_END.search(text, text.rfind("\n", 0, at) + 1, at) or _GOES_ON.match(text, at)):
-                return None
-        return None
-
-    def _find_empty_block_end(self, head: int, line: int) -> int | None:
-        """Return the last line of an empty body that is indented below `line`, or None if the body is not empty."""
-        outside = len(_extract_indent(self.get_line(head)))
-        end, statements = line, ""
-        for number in range(line + 1, self._start + len(self._lines)):
-            text, raw = self.get_line(number), self._raw[number - self._start]
-            # Lines of a multi-line string may have any indentation.
-            statement = text.strip(' \t"')
-            if statement and len(_extract_indent(text)) <= outside:
-                break
-            statements += statement and f"{text}\n"
-            if statements and _EMPTY.fullmatch(statements) is None:
-                return None
-            if text.strip() or (raw.strip() and len(_extract_indent(raw)) > outside):
-                end = number
-        return end
+def _is_in_empty_definition(document: Document, number: int) -> bool:
+    subject = find_edit_subject(document, number)
+    body = document.lines[subject.first : subject.last + 1]
+    if number > subject.last or len(body) > _MAX_BODY_LINES or sum(map(len, body)) > _MAX_BODY_CHARACTERS:
+        return False
+    text = _ENDS.sub("\n", "".join(body))
+    return bool(subject.name) and bool(_EMPTY_BODY.search(mask_comments_and_strings(text, document.language_id)))
 
 
 def _extract_indent(text: str) -> str:

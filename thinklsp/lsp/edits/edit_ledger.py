@@ -369,7 +369,7 @@ class EditLookup:
 
 
 def _build_attribution(edit: EarlierEdit, turn: UndoableTurn) -> Attribution:
-    return Attribution(turn, edit.answer.text, edit.answer.model, "", edit.created.astimezone())
+    return Attribution(turn, edit.answer, edit.model, "", edit.created.astimezone())
 
 
 def _find_spans(edits: Sequence[EarlierEdit], text: str) -> list[list[Span]]:

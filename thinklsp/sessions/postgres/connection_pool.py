@@ -18,7 +18,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from thinklsp import __version__
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.sessions import tables
-from thinklsp.sessions.codec import Rows
+from thinklsp.sessions.encryption import NO_ENCRYPTION, Rows, StoreCipher
 
 _MAX_CONNECTIONS = 4
 _MAX_LIFETIME_SECONDS = 1800.0
@@ -43,8 +43,9 @@ _ROLE = (
 class PostgresConnection:
     """A connection inside a transaction, for the statements of the functions on rows."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], cipher: StoreCipher = NO_ENCRYPTION) -> None:
         self._connection = connection
+        self.cipher = cipher
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Rows:
         return self._connection.execute(_translate(statement), [_adapt(value) for value in parameters])

@@ -23,6 +23,7 @@ import psycopg
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.server_context import ClientIdentity
+from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.postgres.connection_pool import (
     PostgresConnection,
     acquire_pool,
@@ -87,11 +88,13 @@ class PostgresDatabase:
         self,
         url: str,
         identity: ClientIdentity,
+        cipher: StoreCipher,
         stopping: threading.Event,
         on_lost: Callable[[str], None],
         lease_seconds: float,
     ) -> None:
         self.path = describe_address(url)
+        self.cipher = cipher
         self._identity = identity
         self._stopping = stopping
         self._conninfo = build_conninfo(url)
@@ -112,20 +115,8 @@ class PostgresDatabase:
         )
 
     def write(self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Write to one session in one transaction.
-
-        After an interrupted commit, only a row of usage shows whether the transaction was committed. All other writes
-        have the same effect if they run twice.
-        """
-        key = create_write_key()
-
-        def is_committed(connection: PostgresConnection) -> bool:
-            query = "UPDATE usage SET write_key = write_key WHERE write_key = ? RETURNING day"
-            return connection.execute(query, (key,)).fetchone() is not None
-
-        return self.run(
-            lambda connection: function(connection, session_id, *args, **kwargs), key=key, is_committed=is_committed
-        )
+        """Write to one session in one transaction, which has the same effect if it runs twice."""
+        return self.run(lambda connection: function(connection, session_id, *args, **kwargs), key=create_write_key())
 
     def write_as_holder(
         self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs
@@ -217,7 +208,7 @@ class PostgresDatabase:
             connection.isolation_level = isolation
             with connection.transaction():
                 connection.execute(_BEGIN, (identity.tenant, identity.user, groups, key, key, key))
-                result = work(PostgresConnection(connection))
+                result = work(PostgresConnection(connection, self.cipher))
             return result, not connection.has_warning
 
 

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import ledger, session_rows
+from thinklsp.sessions import ledger
 from thinklsp.sessions.encryption import UNENCRYPTED, SessionCipher
 from thinklsp.sessions.postgres.connection_pool import (
     PostgresConnection,
@@ -173,7 +173,6 @@ def prune(url: str, age: timedelta) -> int:
                 count += batch
             with connection.transaction():
                 ledger.delete_old_edits(rows)
-                session_rows.delete_old_fallbacks(rows)
                 rows.execute("DELETE FROM spending WHERE period < to_char(now() - interval '13 months', 'YYYY-MM-DD')")
                 rows.execute("DELETE FROM lease WHERE until < clock_timestamp() - interval '1 day'")
                 rows.execute(
@@ -345,11 +344,7 @@ def _encrypt_session(rows: PostgresConnection, owner: Owner, keys: TenantKeys) -
 
 
 def _encrypt_rows(
-    rows: PostgresConnection,
-    table: str,
-    owner: Owner,
-    origins: list[tuple[str, ...]],
-    cipher: SessionCipher,
+    rows: PostgresConnection, table: str, owner: Owner, origins: list[tuple[str, ...]], cipher: SessionCipher
 ) -> None:
     columns = list_columns(table)
     session_column, keys = _TABLES[table]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from thinklsp.core.errors import SessionError, format_install_command
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.sessions.encryption import MEMORY_PROTECTION, KeysOutdated, OpaqueCipher, StoreCipher
+from thinklsp.sessions.encryption import KeysOutdated
 from thinklsp.sessions.session_cache import SessionCache
-from thinklsp.sessions.sqlite_store import SqliteDatabase
+from thinklsp.sessions.sqlite_store import open_memory
 from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.store_folder import KeptTexts, Leases
 
@@ -61,15 +61,15 @@ class PostgresStore(SessionStore):
         self._lost_ids: list[str] = []
 
     def _open(self) -> None:
+        self._cache = SessionCache(self._problems, _MAX_CACHED_SESSIONS)
         try:
             self._open_database()
         except SessionError as error:
             if not self._falls_back:
                 raise
             self._problems[f"{error} Sessions are kept in memory until thinklsp restarts."] = None
-            self._cache = self._create_cache(StoreCipher(OpaqueCipher(protection=MEMORY_PROTECTION)))
             self.deletion_notice = ""
-            self._database = SqliteDatabase(None, 0.0, self._cache, self._problems)
+            self._database = open_memory(self._cache, self._problems)
             self._leases = Leases()
 
     def _open_database(self) -> None:
@@ -82,13 +82,14 @@ class PostgresStore(SessionStore):
             self._keys = team_cipher.share_tenant_keys(self._load_keys)
             self._keys.refresh()
         opened = database.PostgresDatabase(
-            self._load_url(), self._identity, self._stopping, self._lost_ids.append, self._lease_seconds
+            self._load_url(),
+            self._identity,
+            team_cipher.TeamCipher(self._identity, self._keys),
+            self._stopping,
+            self._lost_ids.append,
+            self._lease_seconds,
         )
         self._database, self._leases, self._renewable_leases = opened, opened.leases, opened.leases
-        self._cache = self._create_cache(team_cipher.TeamCipher(self._identity, self._keys))
-
-    def _create_cache(self, cipher: StoreCipher) -> SessionCache:
-        return SessionCache(cipher, self._problems, _MAX_CACHED_SESSIONS)
 
     def _run_work(self, work: Callable[[], _T]) -> _T:
         # The keys are loaded between transactions, because their command may take some seconds.

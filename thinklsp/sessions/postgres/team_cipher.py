@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import OpaqueState, Origin
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.codec import RowConnection, compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
+from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
     OpaqueCipher,
     OpaqueRow,
+    RowConnection,
     RowKey,
     SessionCipher,
     StoreCipher,
@@ -219,7 +220,7 @@ class TeamCipher(StoreCipher):
         self._identity = identity
         self._keys = keys
 
-    def find_all(self, connection: RowConnection, session_ids: Iterable[str], /) -> Mapping[str, SessionCipher]:
+    def find_all(self, connection: RowConnection, session_ids: Iterable[str]) -> Mapping[str, SessionCipher]:
         ids = list(session_ids)
         ciphers: dict[str, SessionCipher] = dict.fromkeys(ids, UNENCRYPTED)
         query = "SELECT session, tenant_key, content FROM session_key WHERE session = ANY(?)"
@@ -272,55 +273,47 @@ def _is_stored(connection: RowConnection, session_id: str) -> bool:
 
 
 class _LockedCipher(SessionCipher):
-    """The cipher of a session whose key cannot be used for `reason`. Its contents count as damaged."""
+    """The cipher of a session whose key cannot be used for `reason`. Its contents count as damaged, and it is never
+    used to encrypt."""
 
-    overhead, can_decrypt = 0, False
+    can_decrypt = False
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def encrypt(self, _column: str, _row: RowKey, _content: bytes, /) -> bytes:
-        raise SessionError(self.reason)
-
-    def decrypt(self, _column: str, _row: RowKey, _content: object, /) -> None:
+    def decrypt(self, column: str, row: RowKey, content: object) -> None:  # noqa: ARG002 - nothing can be decrypted
         return None
 
-    def encrypt_text(self, _column: str, _row: RowKey, _text: str, /) -> str:
-        raise SessionError(self.reason)
-
-    def decrypt_text(self, _column: str, _row: RowKey, _text: str, /) -> None:
+    def decrypt_text(self, column: str, row: RowKey, text: str) -> None:  # noqa: ARG002 - as above
         return None
 
-    def encrypt_opaque(self, _row: RowKey, _state: OpaqueState, /) -> OpaqueRow:
-        raise SessionError(self.reason)
-
-    def decrypt_opaque(self, _row: RowKey, _columns: OpaqueRow, _origin: Origin, /) -> None:
+    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> None:  # noqa: ARG002 - as above
         return None
 
 
 class KeyedCipher(SessionCipher):
     """The cipher of a session with this key: AES-256-GCM."""
 
-    overhead, can_decrypt = SEAL_OVERHEAD, True
+    overhead = SEAL_OVERHEAD
 
     def __init__(self, key: bytes, owner: Owner) -> None:
         self._aead = AESGCM(key)
         self._owner = owner
 
-    def encrypt(self, column: str, row: RowKey, content: bytes, /) -> bytes:
+    def encrypt(self, column: str, row: RowKey, content: bytes) -> bytes:
         return seal(self._aead, self._build_label(column, row), content)
 
-    def decrypt(self, column: str, row: RowKey, content: object, /) -> bytes | None:
+    def decrypt(self, column: str, row: RowKey, content: object) -> bytes | None:
         return unseal(self._aead, self._build_label(column, row), content) if isinstance(content, bytes) else None
 
-    def encrypt_text(self, column: str, row: RowKey, text: str, /) -> str:
+    def encrypt_text(self, column: str, row: RowKey, text: str) -> str:
         if text in _EMPTY_TEXTS:
             return text
         # As in a text column without encryption.
         content = to_bytes(replace_null_characters(text))
         return base64.b64encode(self.encrypt(column, row, content)).decode()
 
-    def decrypt_text(self, column: str, row: RowKey, text: str, /) -> str | None:
+    def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:
         if text in _EMPTY_TEXTS:
             return text
         try:
@@ -329,11 +322,11 @@ class KeyedCipher(SessionCipher):
             return None
         return None if content is None else to_text(content)
 
-    def encrypt_opaque(self, row: RowKey, state: OpaqueState, /) -> OpaqueRow:
+    def encrypt_opaque(self, row: RowKey, state: OpaqueState) -> OpaqueRow:
         content = self.encrypt("opaque.content", row, reveal_content(state))
         return OpaqueRow(compute_origin_id(state.origin), _WITH_SESSION_KEY, content, compute_crc(content))
 
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin, /) -> OpaqueState | None:
+    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> OpaqueState | None:
         content = self.decrypt("opaque.content", row, columns.content)
         return None if content is None else OpaqueState(to_text(content), origin)
 
