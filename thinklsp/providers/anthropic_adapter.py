@@ -17,13 +17,8 @@ from thinklsp.core.messages import (
     Conversation,
     ImageBlock,
     Message,
-    OpaqueBlock,
     Origin,
-    RedactedThinkingBlock,
-    ServerToolBlock,
     TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
     ToolSpec,
     ToolUseBlock,
     UserBlock,
@@ -132,10 +127,8 @@ def _build_thinking_fields(thinking: Thinking) -> Wire:
     match thinking.form:
         case "unset":
             pass
-        case "off":
-            fields["thinking"] = {"type": "disabled"}
-        case "between_tools":
-            fields["thinking"] = {"type": "between_tools"}
+        case "off" | "between_tools":
+            fields["thinking"] = {"type": "disabled" if thinking.form == "off" else thinking.form}
         case "adaptive":
             fields["thinking"] = {"type": "adaptive", **display}
             if thinking.drop_mismatched:
@@ -144,9 +137,7 @@ def _build_thinking_fields(thinking: Thinking) -> Wire:
             fields["thinking"] = {"type": "enabled", "budget_tokens": thinking.budget_tokens, **display}
         case _:
             assert_never(thinking.form)
-    if thinking.effort is not None:
-        fields["output_config"] = {"effort": thinking.effort}
-    return fields
+    return fields if thinking.effort is None else {**fields, "output_config": {"effort": thinking.effort}}
 
 
 def _resolve_thinking(request: ModelRequest, messages: Sequence[Wire]) -> Thinking:
@@ -217,30 +208,23 @@ def _join_messages(run: Sequence[Message], names: Mapping[str, str], origin: Ori
         else:
             encoded = [_encode_assistant_block(block, origin, names) for block in message.blocks]
         content += filter(None, encoded)
-    role = run[0].role
-    return {"role": role, "content": _complete_content(role, content, paused=paused)}
-
-
-def _complete_content(role: str, content: list[Wire], *, paused: bool) -> list[Wire]:
-    if role == "user":
-        content = sorted(content, key=lambda block: block["type"] != "tool_result")
+    if run[0].role == "user":
+        content.sort(key=lambda block: block["type"] != "tool_result")
     ends_in_thinking = bool(content) and content[-1].get("type") in ("thinking", "redacted_thinking")
-    return content if content and (paused or not ends_in_thinking) else [*content, {"type": "text", "text": EMPTY_TEXT}]
+    if not content or (ends_in_thinking and not paused):
+        content.append({"type": "text", "text": EMPTY_TEXT})
+    return {"role": run[0].role, "content": content}
 
 
 def _encode_user_block(block: UserBlock, names: Mapping[str, str]) -> Wire | None:
-    match block:
-        case TextBlock():
-            return _encode_text(block)
-        case ImageBlock():
-            source = {"type": "base64", "media_type": block.media_type, "data": encode_base64(block)}
-            return {"type": "image", "source": source}
-        case ToolResultBlock():
-            return _encode_result(
-                block, names.get(block.tool_use_id) or sanitize_name(block.tool_use_id, _MAX_ID_LENGTH)
-            )
-        case _:
-            assert_never(block)
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text} if block.text.strip() else None
+    if isinstance(block, ImageBlock):
+        source = {"type": "base64", "media_type": block.media_type, "data": encode_base64(block)}
+        return {"type": "image", "source": source}
+    call_id = names.get(block.tool_use_id) or sanitize_name(block.tool_use_id, _MAX_ID_LENGTH)
+    result: Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
+    return result | {"is_error": True} if block.is_error else result
 
 
 def _encode_assistant_block(block: ContentBlock, origin: Origin, names: Mapping[str, str]) -> Wire | None:
@@ -249,40 +233,13 @@ def _encode_assistant_block(block: ContentBlock, origin: Origin, names: Mapping[
     A block from another endpoint or model is rebuilt from its readable fields. Tool call IDs are replaced with the
     unique IDs in `names`, because providers may omit or reuse IDs.
     """
-    wire = _find_issued(block, origin) or _rebuild_block(block)
-    return wire | {"id": names[block.id]} if wire and isinstance(block, ToolUseBlock) else wire
-
-
-def _find_issued(block: ContentBlock, origin: Origin) -> Wire | None:
-    if block.raw is None or not block.raw.is_issued_by(origin) or _is_blank(block):
+    if isinstance(block, TextBlock) and not block.text.strip():
         return None
-    return open_state(block.raw, origin)
-
-
-def _rebuild_block(block: ContentBlock) -> Wire | None:
-    match block:
-        case TextBlock():
-            return _encode_text(block)
-        case ToolUseBlock():
-            name = sanitize_name(block.name)
-            return {"type": "tool_use", "id": block.id, "name": name, "input": block.input or {}}
-        case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)
-
-
-def _encode_text(block: TextBlock) -> Wire | None:
-    return None if _is_blank(block) else {"type": "text", "text": block.text}
-
-
-def _is_blank(block: ContentBlock) -> bool:
-    return isinstance(block, TextBlock) and not block.text.strip()
-
-
-def _encode_result(block: ToolResultBlock, call_id: str) -> Wire:
-    result: Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
-    return result | {"is_error": True} if block.is_error else result
+    issued = open_state(block.raw, origin) if block.raw is not None and block.raw.is_issued_by(origin) else None
+    if isinstance(block, ToolUseBlock):
+        rebuilt = {"type": "tool_use", "id": "", "name": sanitize_name(block.name), "input": block.input or {}}
+        return (issued or rebuilt) | {"id": names[block.id]}
+    return issued or ({"type": "text", "text": block.text} if isinstance(block, TextBlock) else None)
 
 
 def _mark_breakpoints(messages: Iterable[Wire]) -> list[Wire]:

@@ -21,8 +21,6 @@ from thinklsp.core.messages import (
     ImageBlock,
     OpaqueBlock,
     Origin,
-    RedactedThinkingBlock,
-    ServerToolBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -170,17 +168,15 @@ def _build_contents(conversation: Conversation, origin: Origin, *, signed_calls:
     calls: dict[str, _Call] = {}
     pending: list[UserMessage] = []
     for message in conversation:
-        match message:
-            case UserMessage():
-                pending.append(message)
-            case AssistantMessage():
-                parts = _build_model_parts(message, origin, calls)
-                if parts:
-                    contents += _build_user_contents(pending, calls)
-                    pending.clear()
-                    _add_model_parts(contents, parts)
-            case _:
-                assert_never(message)
+        if isinstance(message, UserMessage):
+            pending.append(message)
+        elif parts := _build_model_parts(message, origin, calls):
+            contents += _build_user_contents(pending, calls)
+            pending.clear()
+            if contents and contents[-1]["role"] == "model":
+                contents[-1]["parts"] += parts
+            else:
+                contents.append(_build_content("model", parts))
     contents += _build_user_contents(pending, calls)
     if not contents or contents[0]["role"] == "model":
         contents.insert(0, _build_content("user", [{"text": EMPTY_TEXT}]))
@@ -191,13 +187,6 @@ def _build_contents(conversation: Conversation, origin: Origin, *, signed_calls:
 
 def _build_content(role: str, parts: list[Wire]) -> Wire:
     return {"role": role, "parts": parts}
-
-
-def _add_model_parts(contents: list[Wire], parts: list[Wire]) -> None:
-    if contents and contents[-1]["role"] == "model":
-        contents[-1]["parts"] += parts
-    else:
-        contents.append(_build_content("model", parts))
 
 
 def _build_user_contents(messages: Sequence[UserMessage], calls: dict[str, _Call]) -> list[Wire]:
@@ -226,13 +215,9 @@ def _build_user_contents(messages: Sequence[UserMessage], calls: dict[str, _Call
 
 
 def _encode_prompt_part(block: TextBlock | ImageBlock) -> Wire:
-    match block:
-        case TextBlock():
-            return _encode_text(block)
-        case ImageBlock():
-            return {"inlineData": {"mimeType": block.media_type, "data": encode_base64(block)}}
-        case _:
-            assert_never(block)
+    if isinstance(block, TextBlock):
+        return _encode_text(block)
+    return {"inlineData": {"mimeType": block.media_type, "data": encode_base64(block)}}
 
 
 def _encode_result(call: _Call, result: ToolResultBlock) -> Wire:
@@ -263,18 +248,14 @@ def _encode_part(
     raw = None if origin is None else ENCODED_PARTS.find_issued(block, origin)
     if raw is not None:
         return _replay_part(block, raw, calls, used_ids)
-    match block:
-        case TextBlock():
-            return ENCODED_PARTS.encode(block, None, _encode_text, block) if block.text.strip() else None
-        case ToolUseBlock():
-            name = _INVALID_NAME_CHARACTER.sub("_", block.name)[:_MAX_NAME_LENGTH] or "_"
-            calls[block.id] = _Call(len(calls), block.id, name)
-            call = {"id": block.id, "name": name, "args": block.input or {}}
-            return ENCODED_PARTS.encode(block, None, lambda: {"functionCall": call})
-        case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)
+    if isinstance(block, TextBlock) and block.text.strip():
+        return ENCODED_PARTS.encode(block, None, _encode_text, block)
+    if not isinstance(block, ToolUseBlock):
+        return None
+    name = _INVALID_NAME_CHARACTER.sub("_", block.name)[:_MAX_NAME_LENGTH] or "_"
+    calls[block.id] = _Call(len(calls), block.id, name)
+    call = {"id": block.id, "name": name, "args": block.input or {}}
+    return ENCODED_PARTS.encode(block, None, lambda: {"functionCall": call})
 
 
 def _encode_text(block: TextBlock) -> Wire:

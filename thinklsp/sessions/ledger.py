@@ -124,7 +124,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class EarlierEdit:
-    """An edit of a file that another process has recorded.
+    """An edit of a file that was recorded earlier, here or by another process.
 
     `before` is None if the edit created the file. `after` is None if the edit deleted the file. `answer` is the last
     text of the turn that made the edit, and `model` is the model of its last step. Missing or damaged values are empty.
@@ -286,17 +286,17 @@ def list_written_files(connection: RowConnection, workspace: str, since: datetim
 
 
 def list_earlier_edits(
-    connection: RowConnection, workspace: str, uris: Sequence[str], since: datetime, writer: str, limit: int
+    connection: RowConnection, workspace: str, uris: Sequence[str], since: datetime, limit: int
 ) -> tuple[EarlierEdit, ...]:
-    """Return the newest applied edits of a file that other writers have made and that were not undone, oldest first.
+    """Return the newest applied edits of a file that were not undone, oldest first.
 
     `uris` contains the spellings of the file's current URI.
     """
     marks = ", ".join("?" * len(uris))
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM ledger WHERE coalesce(new_uri, uri) IN ({marks}) AND workspace = ? AND made >= ? "  # noqa: S608 - constants
-        "AND writer != ? AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
-        (*map(replace_surrogates, uris), replace_surrogates(workspace), int(since.timestamp() * 10**9), writer, limit),
+        "AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
+        (*map(replace_surrogates, uris), replace_surrogates(workspace), int(since.timestamp() * 10**9), limit),
     )
     edits = _build_edits(connection, rows.fetchall()[::-1])
     answers: dict[str, tuple[str, str]] = {}
