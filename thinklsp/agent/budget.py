@@ -27,7 +27,7 @@ from thinklsp.core.errors import (
     TransportFailed,
     TurnRefused,
 )
-from thinklsp.core.events import RetryScheduled, TurnEvent
+from thinklsp.core.events import Fallback, RetryScheduled, TurnEvent
 from thinklsp.core.images import estimate_image_tokens, list_images
 from thinklsp.core.messages import (
     ContentBlock,
@@ -477,8 +477,13 @@ class TurnConfig:
     tools: tuple[AnyTool, ...] = TOOLS
     verify: Verify = "off"
 
-    def stop_provider_compaction(self) -> TurnConfig:
-        """Return the configuration for a provider that refuses to compact conversations. thinklsp compacts them."""
+    def apply_fallbacks(self, fallbacks: Iterable[Fallback]) -> TurnConfig:
+        """Return the configuration adjusted for the provider's fallbacks.
+
+        If the provider refuses to compact conversations, thinklsp compacts them instead.
+        """
+        if not any((fallback.kind, fallback.model) == ("compaction", self.model.id) for fallback in fallbacks):
+            return self
         return replace(self, model=replace(self.model, compacts=False))
 
     def offer_skills(self) -> TurnConfig:
