@@ -117,7 +117,9 @@ def _find_looser(values: Flat, user: UserSettings) -> dict[str, Any]:
     """Return the editor's values that are not used, and that differ from the user's own."""
     keyed, own = list_keyed_providers(user), {key: _find_own_value(user, key) for key in values}
     return {
-        key: value for key, value in values.items() if value != own[key] and not _counts(key, value, own[key], keyed)
+        key: value
+        for key, value in values.items()
+        if value != own[key] and not _is_effective(key, value, own[key], keyed)
     }
 
 
@@ -176,7 +178,9 @@ def resolve_settings(
     """
     chosen = {} if editor is None else editor.values
     keyed = list_keyed_providers(user)
-    counting = {key: value for key, value in chosen.items() if _counts(key, value, _find_own_value(user, key), keyed)}
+    counting = {
+        key: value for key, value in chosen.items() if _is_effective(key, value, _find_own_value(user, key), keyed)
+    }
     layers = [
         ("user file", user.from_file),
         ("environment", user.from_environment),
@@ -195,7 +199,7 @@ def _find_own_value(user: UserSettings, key: str) -> Any:
     return user.from_environment.get(key, user.from_file.get(key, read_value(_DEFAULTS, key)))
 
 
-def _counts(key: str, value: Any, own: Any, keyed: Sequence[str]) -> bool:
+def _is_effective(key: str, value: Any, own: Any, keyed: Sequence[str]) -> bool:
     """Return True if the editor's value is used. Some settings can only be made stricter than the user's own value.
 
     The editor can choose only a provider that has a key.
@@ -213,7 +217,7 @@ def _resolve_provider(requested: str | None, user: UserSettings | None) -> str:
     """Return the provider to use if the editor requests `requested`, or an empty string if no provider has a key."""
     keyed = () if user is None else list_keyed_providers(user)
     own = "auto" if user is None else _find_own_value(user, "provider")
-    name = requested if requested is not None and _counts("provider", requested, own, keyed) else own
+    name = requested if requested is not None and _is_effective("provider", requested, own, keyed) else own
     return next(iter(keyed), "") if name == "auto" or name not in get_args(Provider) else name
 
 
