@@ -85,9 +85,7 @@ EVERYWHERE = [
     ),
     Row(400, told("thinking.budget_tokens: budget exceeded the maximum", None), BadRequest, "the maximum"),
     Row(500, told("Budget has been exceeded!", None), Overloaded, "internal error", True),
-    Row(
-        402, told("Pay first.", "billing_error"), BadRequest, "no credit left", headers={"x-should-retry": "true"}
-    ),
+    Row(402, told("Pay first.", "billing_error"), BadRequest, "no credit left", headers={"x-should-retry": "true"}),
     Row(413, b"<html>Too large</html>", ContextWindowExceeded, "compact"),
     Row(502, b"<!DOCTYPE html><b>Bad gateway</b>", Overloaded, "(502)", True),
     Row(503, b"upstream down", Overloaded, "upstream down", True),
