@@ -19,10 +19,10 @@ from thinklsp.core.edits import EditSet, FileEdit, count_changed_lines, format_d
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.merge_plan import MergedFile, MergePlan, Scope, build_sent_edit
 from thinklsp.engine.review_policy import (
-    find_download_hosts,
+    DOWNLOADS,
+    UNTRUSTED,
+    find_added_hosts,
     find_hunk_reasons,
-    is_outside_scope,
-    is_untrusted,
     should_review,
 )
 from thinklsp.lsp.editor.connection_state import ConnectionState
@@ -128,9 +128,10 @@ def _describe_plan(plan: MergePlan, review: Review, scope: Scope | None) -> str:
     count = max(_MAX_CHANGES, sum(item.file.is_file_operation for item in items))
     more = f" and {len(items) - count} more" if len(items) > count else ""
     files = ", ".join(map(_describe_change, items[:count])) + more
-    if review == "auto" and any(is_untrusted(item.file, scope) for item in plan.mergeable):
+    reasons = {reason for item in items for reason in find_hunk_reasons(item, scope)} if review == "auto" else set()
+    if UNTRUSTED in reasons:
         return f"would change files in a folder that you do not trust: {files}"
-    goes_beyond = review == "auto" and any(is_outside_scope(item, scope) for item in plan.mergeable)
+    goes_beyond = any(reason is not None and not reason.startswith(DOWNLOADS) for reason in reasons)
     return f"goes beyond the requested file or lines: {files}" if goes_beyond else f"would change {files}"
 
 
@@ -141,9 +142,9 @@ def _describe_change(item: MergedFile) -> str:
     if item.file.new_uri is not None:
         return f"renames {path} to {escape_invisible(item.file.new_path or item.file.new_uri)}"
     added, removed = count_changed_lines(item.current.text or "", item.after or "")
-    hosts = ", ".join(find_download_hosts(item))
+    hosts = ", ".join(find_added_hosts(item.file.before or "", item.after or ""))
     verb = "creates " if item.file.is_creation else ""
-    return f"{verb}{path} (+{added} −{removed}{f', makes the editor download a schema from {hosts}' if hosts else ''})"
+    return f"{verb}{path} (+{added} −{removed}{f', {DOWNLOADS} {hosts}' if hosts else ''})"
 
 
 _MAX_TURNS = 50
