@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,8 +28,8 @@ from thinklsp.engine.review_policy import (
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_comparison import (
-    DeclinedHunks,
     HunkNumbers,
+    SplitEdit,
     build_reasons,
     number_hunks,
     parse_hunks,
@@ -111,13 +111,12 @@ def _list_reasons(plan: MergePlan, scope: Scope | None) -> list[dict[str, Any]]:
 def _select_hunks(pending: PendingEdit, plan: MergePlan, kept: HunkNumbers) -> PendingEdit | None:
     """Return the edit with only the kept hunks, or None if the user kept none."""
     files: dict[str, FileEdit | None] = {file.uri: file for file in pending.files}
-    declined: dict[str, DeclinedHunks] = {}
+    declined: dict[str, SplitEdit] = {}
     for item in plan.mergeable:
         uri = item.file.uri
-        part, rest = split_hunks(build_sent_edit(item), kept.get(uri, frozenset()))
-        if rest is not None:
-            declined[uri] = rest
-            files[uri] = part
+        split = split_hunks(build_sent_edit(item), kept.get(uri, frozenset()))
+        if split.missing_part is not None:
+            declined[uri], files[uri] = split, split.applied_part
     remaining = tuple(file for file in files.values() if file is not None)
     return replace(pending, files=remaining, declined=declined) if remaining else None
 
@@ -158,20 +157,17 @@ class _SentEdit:
     changes: dict[str, FileEdit] = field(default_factory=dict)
     undone: dict[str, frozenset[int]] = field(default_factory=dict)
 
-    def add_undone(self, undone: HunkNumbers) -> list[DeclinedHunks]:
+    def add_undone(self, undone: HunkNumbers) -> list[SplitEdit]:
         """Record undone hunks, and return all undone hunks of these files. Unknown files and numbers are ignored.
 
         This method compares the texts of the files, so it runs in a thread.
         """
-        declined = []
+        splits = []
         for uri in undone.keys() & self.changes.keys():
-            change = self.changes[uri]
-            all_numbers = frozenset(range(number_hunks(change)))
+            all_numbers = frozenset(range(number_hunks(self.changes[uri])))
             self.undone[uri] = self.undone.get(uri, frozenset()) | (undone[uri] & all_numbers)
-            _, hunks = split_hunks(change, all_numbers - self.undone[uri])
-            if hunks is not None:
-                declined.append(hunks)
-        return declined
+            splits.append(split_hunks(self.changes[uri], all_numbers - self.undone[uri]))
+        return [split for split in splits if split.missing_part is not None]
 
 
 class UndoneHunks:
@@ -207,7 +203,7 @@ class UndoneHunks:
                 return
             self._keep_pending(sent, declined)
             await self._ledger.record_undone_hunks(
-                turn_id, sent.pending.session_id, {hunks.whole.uri for hunks in declined if hunks.rest is hunks.whole}
+                turn_id, sent.pending.session_id, {split.change.uri for split in declined if split.applied_part is None}
             )
 
     async def wait_until_recorded(self) -> None:
@@ -215,18 +211,14 @@ class UndoneHunks:
         async with self._lock:
             pass
 
-    def _keep_pending(self, sent: _SentEdit, declined: Sequence[DeclinedHunks]) -> None:
+    def _keep_pending(self, sent: _SentEdit, splits: Sequence[SplitEdit]) -> None:
         """Add the undone hunks to the turn's pending edit, which may already contain other hunks of the same files."""
-        pending = self._pending_edits.get(turn_id := sent.pending.turn_id)
+        pending = self._pending_edits.get(sent.pending.turn_id)
         files: dict[str, FileEdit] = {} if pending is None else {file.uri: file for file in pending.files}
-        files |= {hunks.whole.uri: _extend(hunks, files) for hunks in declined}
-        self._pending_edits.keep(
-            replace(sent.pending, turn_id=turn_id, files=tuple(files.values()), declined={}, state="held")
-        )
-
-
-def _extend(hunks: DeclinedHunks, files: Mapping[str, FileEdit]) -> FileEdit:
-    earlier = files.get(hunks.whole.uri)
-    if earlier is None:
-        return hunks.rest
-    return replace(hunks.rest, after=earlier.after, new_uri=earlier.new_uri, new_path=earlier.new_path)
+        for split in splits:
+            uri, rest = split.change.uri, split.missing_part
+            if rest is not None and (earlier := files.get(uri)) is not None:
+                rest = replace(rest, after=earlier.after, new_uri=earlier.new_uri, new_path=earlier.new_path)
+            if rest is not None:
+                files[uri] = rest
+        self._pending_edits.keep(replace(sent.pending, files=tuple(files.values()), declined={}, state="held"))
