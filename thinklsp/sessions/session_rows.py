@@ -199,7 +199,7 @@ def extend_generation(
     )
 
 
-def list_summaries(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
+def list_sessions(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
     """Return a summary of each session that has content, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (replace_surrogates(workspace),))
     rows = connection.execute(
