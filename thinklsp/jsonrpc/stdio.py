@@ -115,8 +115,6 @@ def read_available(descriptor: int) -> bytes | None:
         return b""
 
 
-assert sys.platform != "win32"  # noqa: S101 - mypy then skips the rest, because Windows has neither SIGHUP nor `poll`
-
 # The time that a connection's tasks have to finish when the process exits.
 SHUTDOWN_SECONDS = 1.0
 _CLIENT_CHECK_SECONDS = 3.0
