@@ -142,8 +142,8 @@ def _replay_message(message: Message, at: int, failed: Mapping[str, bool]) -> It
         for call in message.tool_uses:
             if call.name != _PLAN_TOOL:
                 status: ToolStatus = "failed" if failed.get(call.id) else "completed"
-                title, kind = describe(call, TOOLS_WITH_COMMANDS), find_tool_kind(call.name)
-                yield build_tool_call(format_call_id(call.id), title, kind, status)
+                title = describe(call, TOOLS_WITH_COMMANDS)
+                yield build_tool_call(format_call_id(call.id), title, find_tool_kind(call.name), status)
         return
     kind: Any = "agent_message_chunk" if is_summary_message(message) else "user_message_chunk"
     shown = message.blocks[len(message.result_images) :]
