@@ -269,6 +269,7 @@ TABLE = """\
   providers/test_replay::test_models_before_the_levels_get_no_stand_in
   providers/test_replay::test_recorded_answers_survive_the_round_trip
 24: reasoning went back without the item behind it, or was gone where nothing is stored
+  providers/test_edges_of_services::test_thinking_and_its_next_item_return_together
   providers/test_edges_of_services::test_nothing_is_stored_or_referred_to
   providers/test_replay::test_a_conversation_becomes_what_is_sent
 25: encrypted reasoning could no longer be verified, and the session was dead

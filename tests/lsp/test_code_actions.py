@@ -15,7 +15,7 @@ from tests.support.in_process import in_process
 from thinklsp.agent.prompts import READ_ONLY_ACTIONS
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, structure_diagnostics
 from thinklsp.lsp.editor.client import ClientFeatures
-from thinklsp.lsp.edits.edit_attribution import UndoableTurn
+from thinklsp.lsp.edits.edit_ledger import UndoableTurn
 from thinklsp.lsp.edits.pending_edits import OfferedEdit
 from thinklsp.lsp.features import code_action
 from thinklsp.lsp.features.code_action import ActionOffer, OfferContext, find_offers, format_title, is_kind_requested

@@ -95,10 +95,12 @@ async def test_an_edit_that_the_user_took_is_found_once(desk: Desk) -> None:
 
 
 async def test_what_was_written_while_it_was_read_is_the_newest(desk: Desk) -> None:
-    intent = await desk.ledger.record_intent(desk.kept("t1"), desk.files)
-    await desk.ledger.settle(intent, {desk.file.uri: "applied"})
-    desk.ledger.record_written(desk.kept("t2"), (desk.file,))
-    await desk.ledger.load()
+    loading = asyncio.create_task(desk.ledger.load())
+    for turn_id in ("t1", "t2"):
+        intent = await desk.ledger.record_intent(desk.kept(turn_id), desk.files)
+        await desk.ledger.settle(intent, {desk.file.uri: "applied"})
+        desk.ledger.record_written(desk.kept(turn_id), intent, (desk.file,))
+    await loading
     newest = desk.ledger.find_undoable_turn(desk.file.uri)
     assert newest is not None
     assert newest.turn_id == "t2"

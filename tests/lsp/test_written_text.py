@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -30,15 +29,15 @@ from tests.support.sizes import examples
 from thinklsp.core.edits import FileEdit
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.edits.edit_attribution import Attribution, EarlierText, EditAttribution, UndoableTurn
+from thinklsp.lsp.edits.edit_ledger import AttributedText, Attribution, EditAttribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover, extract_first_sentences, format_moment
 from thinklsp.lsp.protocol.positions import Encoding, count_common_ends, find_written_spans, shift_spans
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 FIX = Attribution(
-    UndoableTurn("t1", "fix a.py", "s"), "It was off by one.", "m", "", datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
+    UndoableTurn("t1", "fix a.py", "s"), "It was off by one.", "m", datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
 )
-EDIT = Attribution(UndoableTurn("t2", "edit a.py", "s"), "", "m", "", FIX.written_at)
+EDIT = Attribution(UndoableTurn("t2", "edit a.py", "s"), "", "m", FIX.written_at + timedelta(seconds=1))
 
 
 class Desk:
@@ -115,25 +114,13 @@ def whole(text: str) -> TextDocumentContentChangeEvent:
 
 def other(desk: Desk) -> None:
     desk.replace("FIVE", "NINE")
-    desk.texts.record_edit(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
+    desk.texts.record("e2", EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
     assert [mark for mark in desk.marked() if mark] == ["t1"] * 8 + ["t2"] * 4
 
 
 def undone(desk: Desk) -> None:
     other(desk)
-    desk.texts.forget(lambda turn: turn.turn_id == "t2", A)
-
-
-def forgotten_while_closed(desk: Desk) -> None:
-    desk.close()
-    desk.texts.record_edit(EDIT, edit(AFTER, AFTER.replace("FIVE", "NINE")))
-    desk.texts.forget(lambda turn: turn.turn_id == "t1")
-    desk.open(AFTER.replace("FIVE", "NINE"))
-
-
-def reopened(desk: Desk, text: str) -> None:
-    desk.close()
-    desk.open(text)
+    desk.texts.forget({"t2"}, A)
 
 
 # What happens after the turn has written -> what is still its text.
@@ -152,71 +139,42 @@ COURSES: list[tuple[str, Course, str]] = [
     ("it is taken back by hand", lambda desk: desk.send(whole(BEFORE)), "...\n...\n.....\n....\n"),
     ("another turn writes", other, "...\nTWO\n.....\nFOUR\nNINE\n"),
     ("the other is undone", undone, "...\nTWO\n.....\nFOUR\n...E\n"),
-    ("closed and opened", lambda desk: reopened(desk, AFTER), "...\nTWO\n.....\nFOUR\nFIVE\n"),
-    ("changed while closed", lambda desk: reopened(desk, AFTER[:-3] + "!\n"), "...\nTWO\n.....\nFOUR\nFI.\n"),
-    ("forgotten while closed", forgotten_while_closed, "...\n...\n.....\n....\nNINE\n"),
-    ("forgotten", lambda desk: desk.texts.forget(lambda turn: turn.session_id == "s"), "...\n...\n.....\n....\n....\n"),
+    ("forgotten", lambda desk: desk.texts.forget({"t1"}), "...\n...\n.....\n....\n....\n"),
 ]
 
 
 @pytest.mark.parametrize(("course", "words"), [row[1:] for row in COURSES], ids=[row[0] for row in COURSES])
 async def test_what_is_still_the_turns(desk: Desk, course: Course, words: str) -> None:
     desk.open(AFTER)
-    desk.texts.record_edit(FIX, edit())
+    desk.texts.record("e1", FIX, edit())
     course(desk)
     assert desk.words() == words
 
 
-async def test_an_edit_is_seen_when_it_arrives(desk: Desk) -> None:
-    """The editor may answer first, the user may have typed, the file may not be open, or have a new name."""
-    desk.open("zero\n" + BEFORE)
-    desk.texts.record_edit(FIX, edit())
-    assert desk.texts.find_attribution(desk.document(), 2, 0) is None
-    await asyncio.sleep(0)
-    assert not desk.state.documents.change_event.is_set(), "what arrives is waited for"
-    desk.send(whole("zero\n" + AFTER))
-    await asyncio.wait(desk.state.tasks)
-    assert desk.words() == "....\n...\nTWO\n.....\nFOUR\nFIVE\n"
-    desk.texts.record_edit(FIX, edit(None, "new\n", B))
-    desk.texts.record_edit(FIX, edit(uri="file:///ws/c.py", new_uri="file:///ws/d.py"))
-    desk.texts.record_edit(FIX, edit(after=None, uri="file:///ws/e.py"))
-    for uri, text, words in ((B, "new\n", "new\n"), ("file:///ws/d.py", AFTER, "...\nTWO\n.....\nFOUR\nFIVE\n")):
-        desk.open(text, uri)
-        assert desk.words(uri) == words
+async def test_an_edit_counts_for_the_document_that_has_it(desk: Desk) -> None:
+    """The file may be new, not open, or have a new name. A deleted one has no text."""
+    desk.open("new\n", B)
+    desk.open(AFTER, "file:///ws/d.py")
     desk.open(BEFORE, "file:///ws/e.py")
+    desk.texts.record("e1", FIX, edit(None, "new\n", B))
+    desk.texts.record("e1", FIX, edit(uri="file:///ws/c.py", new_uri="file:///ws/d.py"))
+    desk.texts.record("e1", FIX, edit(after=None, uri="file:///ws/e.py"))
+    desk.texts.record("e1", FIX, edit(uri="file:///ws/f.py"))
+    assert desk.words(B) == "new\n"
+    assert desk.words("file:///ws/d.py") == "...\nTWO\n.....\nFOUR\nFIVE\n"
     assert desk.words("file:///ws/e.py") == "...\n...\n.....\n....\n"
 
 
 async def test_lines_that_are_gone_or_blank_are_nobodys(desk: Desk) -> None:
     desk.open("one\n\n")
-    desk.texts.record_edit(FIX, edit(BEFORE, "one\n\n"))
+    desk.texts.record("e1", FIX, edit(BEFORE, "one\n\n"))
     assert desk.words() == "...\n\n"
     assert desk.lenses() is None
 
 
-async def test_a_document_may_be_closed_before_an_edit_arrives(desk: Desk) -> None:
-    desk.open(BEFORE)
-    desk.texts.record_edit(FIX, edit())
-    desk.close()
-    await asyncio.wait(desk.state.tasks)
-    desk.open(AFTER)
-    assert desk.words() == "...\n...\n.....\n....\n....\n"
-
-
-async def test_last_fifty_closed_documents_are_remembered(desk: Desk) -> None:
-    names = [f"file:///ws/{number}.py" for number in range(52)]
-    for uri in names:
-        desk.open(AFTER, uri)
-        desk.texts.record_edit(FIX, edit(uri=uri))
-        desk.close(uri)
-    for uri in names:
-        desk.open(AFTER, uri)
-    assert [uri for uri in names if not any(desk.marked(uri))] == names[:2]
-
-
 async def test_lines_in_another_form_are_the_same_lines(desk: Desk) -> None:
     desk.open("\ufeff" + AFTER.replace("\n", "\r\n"))
-    desk.texts.record_edit(FIX, edit())
+    desk.texts.record("e1", FIX, edit())
     found = [line for line in range(5) if desk.texts.find_attribution(desk.document(), line, 0) is FIX]
     assert found == [1, 3, 4]
 
@@ -225,7 +183,7 @@ async def test_lenses_are_for_the_newest_turn_until_it_is_saved(desk: Desk) -> N
     text = "".join(f"line {number}\n" for number in range(40))
     now = text.replace("line 3\n", "LINE 3\n").replace("line 5\n", "LINE 5\n").replace("line 30\n", "LINE 30\n")
     desk.open(now)
-    desk.texts.record_edit(FIX, edit(text, now))
+    desk.texts.record("e1", FIX, edit(text, now))
     assert desk.lenses() == ("t1", [3, 30])
     desk.change(0, 0, "\n")
     assert desk.lenses() == ("t1", [4, 31])
@@ -237,7 +195,7 @@ async def test_lenses_are_for_the_newest_turn_until_it_is_saved(desk: Desk) -> N
     assert desk.texts.find_attribution(desk.document(), 4, 0) is FIX, "the hover stays"
     again = desk.document().text
     desk.send(whole(again.replace("line 9", "NEW 9")))
-    desk.texts.record_edit(EDIT, edit(again, desk.document().text))
+    desk.texts.record("e2", EDIT, edit(again, desk.document().text))
     assert desk.lenses() == ("t2", [10])
 
 
@@ -249,7 +207,7 @@ _change = st.tuples(st.floats(0, 1), st.floats(0, 1), _typed, st.booleans())
 
 async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
     desk.open(AFTER)
-    desk.texts.record_edit(FIX, edit())
+    desk.texts.record("e1", FIX, edit())
     assert desk.lenses() == ("t1", [1])
     desk.replace("TWO", "two")
     assert desk.lenses() == ("t1", [3]), "the other change is still there"
@@ -262,7 +220,7 @@ async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
 async def test_lenses_go_when_no_change_of_a_turn_is_left_whole(desk: Desk) -> None:
     """Some letters of the turn stay, in lines that are the user's now."""
     desk.open(AFTER)
-    desk.texts.record_edit(FIX, edit())
+    desk.texts.record("e1", FIX, edit())
     desk.replace("TWO", "twO")
     assert (desk.lenses(), desk.words()) == (("t1", [1]), "...\n..O\n.....\nFOUR\nFIVE\n")
     desk.replace("FOUR\nFIVE\n", "four\nfIVE\n")
@@ -323,44 +281,46 @@ async def test_earlier_text_is_followed_from_the_compared_text(
             start, end = sorted((round(one * len(text)), round(other_ * len(text))))
             desk.change(start, end, typed)
             if number == len(changes) // 2:
-                desk.texts.add_earlier(desk.document(), after, [earlier(before, after)])
+                desk.texts.add(desk.document(), after, [earlier(before, after)])
         marks = zip(desk.document().text, desk.marked(), strict=True)
         assert all(is_capital(char) for char, mark in marks if mark is not None and char not in "\r\n")
         if not changes:
-            desk.texts.add_earlier(desk.document(), after, [earlier(before, after)])
+            desk.texts.add(desk.document(), after, [earlier(before, after)])
             marks = zip(desk.document().text, desk.marked(), strict=True)
             assert all((mark is not None) == is_capital(char) for char, mark in marks if char != "\n")
 
 
-def earlier(before: str, after: str, origin: Attribution = FIX, *, edit_id: str = "e") -> EarlierText:
-    return EarlierText(edit_id, origin, find_written_spans(before, after, after))
+def earlier(before: str, after: str, origin: Attribution = FIX, *, edit_id: str = "e") -> AttributedText:
+    return AttributedText(edit_id, origin, before, after, find_written_spans(before, after, after))
 
 
 async def test_earlier_text_has_a_hover_and_no_lens(desk: Desk) -> None:
     """It is attributed once, and lies below what was written later, whichever came first."""
     text = AFTER.replace("FIVE", "NINE")
-    later = replace(EDIT, written_at=EDIT.written_at + timedelta(seconds=1))
     desk.open(text)
-    desk.texts.record_edit(later, edit(AFTER, text))
+    desk.texts.record("e2", EDIT, edit(AFTER, text))
     assert desk.lenses() == ("t2", [4])
     newest = replace(FIX, written_at=FIX.written_at + timedelta(seconds=2), turn=UndoableTurn("t3", "", "s"))
-    desk.texts.add_earlier(desk.document(), text, [earlier(BEFORE, text), earlier("", "one\n", newest, edit_id="n")])
-    desk.texts.add_earlier(desk.document(), text, [earlier(BEFORE, text)])
+    desk.texts.add(desk.document(), text, [earlier(BEFORE, text), earlier("", "one\n", newest, edit_id="n")])
+    desk.texts.add(desk.document(), text, [earlier(BEFORE, text)])
     assert desk.words() == "one\nTWO\n.....\nFOUR\nNINE\n"
     assert set(desk.marked()) == {"t1", "t2", "t3", None}
     assert desk.lenses() == ("t2", [4]), "the text that is not saved"
-    assert desk.texts.list_earlier_edits(A) == {"e", "n"}
-    continued = replace(FIX, explanation="It went on.")
-    desk.texts.add_earlier(desk.document(), text, [EarlierText("e", continued, ())])
-    assert desk.texts.find_attribution(desk.document(), 1, 0) is continued
+    assert desk.texts.list_edits(A) == {"e", "e2", "n"}
     desk.replace("TWO", "two")
     assert desk.lenses() == ("t2", [4])
-    desk.texts.mark_saved(A)
     desk.close()
-    desk.open(text)
-    assert desk.words() == "one\n...\n.....\nFOUR\nNINE\n"
-    desk.texts.forget(lambda turn: turn.turn_id == "t1")
-    assert desk.words() == "one\n...\n.....\n....\nNINE\n"
+    assert desk.texts.list_edits(A) == frozenset()
+
+
+async def test_reopened_text_has_its_lens_until_it_is_saved(desk: Desk) -> None:
+    desk.texts.record("e1", FIX, edit())
+    desk.open(AFTER)
+    assert desk.lenses() is None
+    desk.texts.add(desk.document(), AFTER, [earlier(BEFORE, AFTER, edit_id="e1")])
+    assert desk.lenses() == ("t1", [1])
+    desk.texts.mark_saved(A)
+    assert desk.lenses() is None
 
 
 @given(_typed, _typed)
@@ -378,7 +338,7 @@ def open_large_document(desk: Desk) -> Document:
     text = "".join(f"value_{number} = compute({number})  # and so on\n" for number in range(80_000))
     now = text.replace("value_79000 ", "VALUE_79000 ").replace("value_100 ", "VALUE_100 ")
     document = desk.open(now)
-    desk.texts.record_edit(FIX, edit(text, now))
+    desk.texts.record("e1", FIX, edit(text, now))
     return document
 
 
@@ -404,10 +364,9 @@ async def test_a_large_document_is_answered_at_once(desk: Desk) -> None:
 
 def test_what_a_hover_says() -> None:
     origin = Attribution(
-        UndoableTurn("t1", "fix a.py", "s"),
+        UndoableTurn("t1", "fix a.py", "s", "Verified: `pytest` – 3 passed in 1.3 s."),
         "It was **off** by one.\nNow it [counts](https://evil.example).\n\n```\nx\n``` Third one! Fourth.\u202e",
         "claude",
-        "Verified: `pytest` – 3 passed in 1.3 s.",
         FIX.written_at,
     )
     plain = as_json(build_hover(origin, MarkupKind.PlainText))["contents"]
@@ -454,7 +413,7 @@ _INERT = {"paragraph_open", "paragraph_close", "inline", "text", "text_special",
 
 @given(_nasty, _nasty)
 def test_hover_renders_no_markup_of_others(title: str, why: str) -> None:
-    origin = Attribution(UndoableTurn("t", title, "s"), why, "m", "", FIX.written_at)
+    origin = Attribution(UndoableTurn("t", title, "s"), why, "m", FIX.written_at)
     text = as_json(build_hover(origin, MarkupKind.Markdown))["contents"]["value"]
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}

@@ -25,7 +25,7 @@ from thinklsp.core.messages import ToolUseBlock
 from thinklsp.core.text_safety import sanitize_message
 from thinklsp.lsp.chats import chat_documents as documents
 from thinklsp.lsp.chats.chat_documents import ChatAnswer, prepare_text
-from thinklsp.lsp.edits.edit_attribution import Attribution, UndoableTurn
+from thinklsp.lsp.edits.edit_ledger import Attribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover
 from thinklsp.tools import markdown_sanitizer as module
 from thinklsp.tools.markdown_sanitizer import ActiveKind
@@ -251,7 +251,7 @@ def test_a_hover_renders_no_markup_of_others() -> None:
     for _ in range(sized(commit=100, nightly=5_000)):
         why = rng.choice((some_markdown, some_text))(rng).encode("utf-8", "replace").decode()
         turn = UndoableTurn("turn", some_markdown(rng), "session")
-        origin = Attribution(turn, why, some_text(rng), "", datetime(2026, 11, 22, tzinfo=UTC))
+        origin = Attribution(turn, why, some_text(rng), datetime(2026, 11, 22, tzinfo=UTC))
         assert hidden(as_json(build_hover(origin, MarkupKind.PlainText))["contents"]["value"]) == set()
         text = as_json(build_hover(origin, MarkupKind.Markdown))["contents"]["value"]
         for preview in PREVIEWS:

@@ -41,7 +41,7 @@ class Assistant:
         workspace = self.engine.user.file.workspace
         self.snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home, workspace.extra_roots)
         self.ledger = EditLedger(state, self.snapshots, self.engine)
-        self.edit_lookup = EditLookup(state, self.snapshots, self.ledger, self.engine.store)
+        self.edit_lookup = EditLookup(state, self.ledger)
         self.edit_applier = EditApplier(state, self.snapshots, self.ledger)
         self.preferences = Preferences()
         self.sessions = WorkspaceSessions(self.engine, self._get_workspace, self.preferences)

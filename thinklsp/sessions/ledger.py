@@ -1,4 +1,9 @@
-"""What the edit ledger records: edits with their files and outcomes, and the turns that made them."""
+"""The edit ledger, which records every edit sent to the editor and its outcome.
+
+An edit is stored before it is sent, and its outcome is stored after the editor has responded. If the process exits in
+between, the outcome is unknown. The edit is then compared with the file, but never sent again. An undo is recorded as
+an edit of the same turn and cannot be undone itself.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,11 @@ from thinklsp.sessions.encryption import RowConnection, SessionCipher, decrypt_t
 
 WriteOutcome = Literal["applied", "refused", "unknown"]
 EditKind = Literal["change", "create", "rename", "delete"]
+RETENTION_DAYS = 30
+_COLUMNS = (
+    "edit, session, workspace, turn, uri, path, new_uri, version, before, after, before_sha256, after_sha256, outcome, "
+    "undone, made"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class EarlierEdit:
-    """An edit of a file that another process has recorded.
+    """An edit of a file that was recorded earlier, here or by another process.
 
     `before` is None if the edit created the file. `after` is None if the edit deleted the file. `answer` is the last
     text of the turn that made the edit, and `model` is the model of its last step. Missing or damaged values are empty.
@@ -147,13 +157,6 @@ def compute_sha256(text: str | None) -> str | None:
 def hash_text(text: str) -> str:
     """Return the SHA-256 digest of a text."""
     return hashlib.sha256(to_bytes(text)).hexdigest()
-
-
-RETENTION_DAYS = 30
-_COLUMNS = (
-    "edit, session, workspace, turn, uri, path, new_uri, version, before, after, before_sha256, after_sha256, outcome, "
-    "undone, made"
-)
 
 
 def write_intent(
@@ -286,17 +289,17 @@ def list_written_files(connection: RowConnection, workspace: str, since: datetim
 
 
 def list_earlier_edits(
-    connection: RowConnection, workspace: str, uris: Sequence[str], since: datetime, writer: str, limit: int
+    connection: RowConnection, workspace: str, uris: Sequence[str], since: datetime, limit: int
 ) -> tuple[EarlierEdit, ...]:
-    """Return the newest applied edits of a file that other writers have made and that were not undone, oldest first.
+    """Return the newest applied edits of a file that were not undone, oldest first.
 
     `uris` contains the spellings of the file's current URI.
     """
     marks = ", ".join("?" * len(uris))
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM ledger WHERE coalesce(new_uri, uri) IN ({marks}) AND workspace = ? AND made >= ? "  # noqa: S608 - constants
-        "AND writer != ? AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
-        (*map(replace_surrogates, uris), replace_surrogates(workspace), int(since.timestamp() * 10**9), writer, limit),
+        "AND outcome = 'applied' AND undone = 0 ORDER BY made DESC, edit, position LIMIT ?",
+        (*map(replace_surrogates, uris), replace_surrogates(workspace), int(since.timestamp() * 10**9), limit),
     )
     edits = _build_edits(connection, rows.fetchall()[::-1])
     answers: dict[str, tuple[str, str]] = {}

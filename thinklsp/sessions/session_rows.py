@@ -1,4 +1,4 @@
-"""Database rows for sessions. The functions run inside the caller's transaction.
+"""Database rows for sessions and their messages. The functions run inside the caller's transaction.
 
 A write stores only new messages. Existing messages are neither read nor rewritten.
 """

@@ -430,8 +430,8 @@ class SessionStore(ABC):
     def list_earlier_edits(
         self, workspace: str, uris: Sequence[str], since: datetime, limit: int
     ) -> tuple[EarlierEdit, ...]:
-        """Return the newest edits that other stores have recorded for a file since a time, oldest first."""
-        where = (workspace, uris, since, self._writer, limit)
+        """Return the newest edits that were recorded for a file since a time, oldest first."""
+        where = (workspace, uris, since, limit)
         return self._database.read(ledger.list_earlier_edits, *where)
 
     @run_in_store

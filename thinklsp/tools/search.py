@@ -26,9 +26,9 @@ from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.sandbox.process import find_program, is_executable, run_child
-from thinklsp.tools.read import FileWalk, find_start, read_existing
+from thinklsp.tools.read import FileWalk, GlobFilter, find_start, read_existing
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread
-from thinklsp.workspace.ignore import PRUNED_FOLDERS, GlobFilter, IgnoreRules
+from thinklsp.workspace.ignore import PRUNED_FOLDERS, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import MAX_READ_BYTES, Root
 from thinklsp.workspace.uri import RelPath

@@ -33,6 +33,14 @@ async def wrote(begin: Begin, **how: Any) -> tuple[Outside, str, Any]:
     return outside, uri, result
 
 
+async def hover_until(outside: Outside, uri: str, part: str, *, is_found: bool) -> Any:
+    """Hover until the server has looked up the document."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while ((told := await outside.client.hover(uri, part)) is not None) != is_found:
+            pass
+    return told
+
+
 async def test_a_hover_tells_why_until_the_text_is_rewritten_or_undone(begin: Begin) -> None:
     outside, uri, result = await wrote(begin, announce=PLAIN)
     client, requests = outside.client, len(outside.provider.requests)
@@ -55,7 +63,8 @@ async def test_a_hover_tells_why_until_the_text_is_rewritten_or_undone(begin: Be
     place = types.HoverParams(types.TextDocumentIdentifier(uri), types.Position(0, 0))
     assert await client.connection.text_document_hover_async(place) is None
     client.open(uri, STATS.replace("last = 1", "last = 2"))
-    assert await outside.client.hover(uri, "last") == told
+    found = await hover_until(outside, uri, "last", is_found=True)
+    assert found.contents.value.split("\n")[1:] == [why, made, back]
     assert await outside.client.hover(uri, "sum(values)") is None
     await client.command("thinklsp.undo")
     assert await outside.client.hover(uri, "last") is None
@@ -87,17 +96,9 @@ async def test_a_file_that_was_not_open_is_followed_from_its_opening(begin: Begi
     result = await outside.edit(outside.open("app.py"))
     assert result["edits"]["applied"] == "all"
     stats, made = outside.open("stats.py"), outside.open("new.py")
-    assert "Done." in (await outside.client.hover(stats, "sum")).contents.value
-    assert "Done." in (await outside.client.hover(made, "n = 1")).contents.value
+    for uri, part in ((stats, "sum"), (made, "n = 1")):
+        assert "Done." in (await hover_until(outside, uri, part, is_found=True)).contents.value
     assert await outside.client.hover(stats, "def mean") is None
-
-
-async def hover_until(outside: Outside, uri: str, part: str, *, is_found: bool) -> Any:
-    """Hover until the server has looked up what other processes wrote."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while ((told := await outside.client.hover(uri, part)) is not None) != is_found:
-            pass
-    return told
 
 
 async def test_a_later_server_knows_why_the_text_is_there(begin: Begin) -> None:

@@ -411,7 +411,7 @@ class EditApplier:
         applied = {uri: part.applied_part for uri, part in comparisons.items() if part.applied_part is not None}
         outcomes: dict[str, WriteOutcome] = {} if otherwise is None else dict.fromkeys(comparisons, otherwise)
         await self._ledger.settle(edit.intent, outcomes | dict.fromkeys(applied, "applied"), applied.values())
-        self._ledger.record_written(edit.pending, list(applied.values()))
+        self._ledger.record_written(edit.pending, edit.intent, list(applied.values()))
         complete_uris = [uri for uri in applied if comparisons[uri].missing_part is None]
         if edit.pending.undo is not None and complete_uris:
             await self._ledger.record_undone(edit.pending.undo, complete_uris)

@@ -1,45 +1,203 @@
-"""The edit ledger for a connection, and the lookup of edits that other processes made in open documents.
+"""The edit ledger for a connection, and the attribution of text in open documents to the turns that wrote it.
 
 The ledger records each edit that is sent and the turns that wrote to each document. The records are in the store. After
-a crash, the ledger finds the interrupted edits and reports their outcome.
+a crash, the ledger finds the interrupted edits and reports their outcome. The attribution follows the text as the user
+types. If the user rewrites part of a text, only this part is no longer attributed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from operator import attrgetter
 from urllib.parse import unquote
+
+from lsprotocol.types import Position
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
+from thinklsp.core.text_safety import to_one_line
 from thinklsp.engine import Engine
 from thinklsp.engine.edit_records import build_files_title, format_names, is_undo, settle_unconfirmed, to_planned_write
 from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_undo
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.lsp.edits.edit_attribution import MAX_TURNS, Attribution, EarlierText, EditAttribution, UndoableTurn
 from thinklsp.lsp.edits.pending_edits import PendingEdit
-from thinklsp.lsp.protocol.positions import Span, find_written_spans
-from thinklsp.sessions.ledger import (
-    EarlierEdit,
-    EditIntent,
-    LedgerEdit,
-    PlannedWrite,
-    WriteOutcome,
-    WrittenFile,
-    WrittenTurn,
+from thinklsp.lsp.protocol.positions import (
+    Span,
+    count_common_ends,
+    find_first_lines,
+    find_written_spans,
+    shift_spans,
 )
-from thinklsp.sessions.store import SessionStore
+from thinklsp.sessions.ledger import EditIntent, LedgerEdit, PlannedWrite, WriteOutcome, WrittenFile, WrittenTurn
+from thinklsp.sessions.titles import truncate_title
 from thinklsp.workspace.uri import normalize_uri
 
 _log = logging.getLogger(__name__)
 
-HISTORY = timedelta(days=7)
+_HISTORY = timedelta(days=7)
+# The maximum numbers of turns per document, spans per turn and document, and characters of an attributed document.
+_MAX_TURNS, _MAX_SPANS, _MAX_LENGTH = 20, 200, 2_000_000
+_MAX_GAP_LINES = 3
+
+_PHRASES: Mapping[WriteOutcome, str] = {
+    "applied": "appears to be applied in",
+    "refused": "appears not to be applied in",
+    "unknown": "cannot be distinguished from other changes in",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UndoableTurn:
+    """A turn that wrote to a document and can be undone.
+
+    `verified` describes the result of the turn's tests, and is empty for the turns of other processes.
+    """
+
+    turn_id: str
+    title: str
+    session_id: str
+    verified: str = ""
+
+    @property
+    def undo_title(self) -> str:
+        """The words for undoing the turn, on one line."""
+        return f"undo “{truncate_title(to_one_line(self.title))}”"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The turn that wrote a piece of text. `explanation` is the end of the turn's answer."""
+
+    turn: UndoableTurn
+    explanation: str
+    model: str
+    written_at: datetime
+
+
+@dataclass(slots=True)
+class AttributedText:
+    """The text that an edit wrote in a document, with the document's text before and after the edit.
+
+    `edit_id` is the id of the edit in the ledger. `is_changed` is True if the user has changed the text since it was
+    last checked.
+    """
+
+    edit_id: str
+    attribution: Attribution
+    before: str
+    after: str
+    spans: Sequence[Span] = ()
+    is_changed: bool = False
+
+    def find_spans(self, text: str) -> Sequence[Span]:
+        """Return the spans of the edit's lines in a text. Large texts are compared in a thread."""
+        return find_written_spans(self.before, self.after, text)[:_MAX_SPANS]
+
+
+class EditAttribution:
+    """The attributed texts of the open documents. Edits of this connection count as unsaved until the user saves."""
+
+    def __init__(self, state: ConnectionState) -> None:
+        self._state = state
+        # The texts by the document's normalized URI, from oldest to newest.
+        self._texts: dict[str, list[AttributedText]] = {}
+        # The documents and edits of this connection that were not saved yet. Code lenses mark their texts.
+        self._unsaved: set[tuple[str, str]] = set()
+        state.documents.on_close.append(self._forget_document)
+
+    def _forget_document(self, uri: str) -> None:
+        self._texts.pop(normalize_uri(uri), None)
+
+    def record(self, edit_id: str, attribution: Attribution, file: FileEdit) -> None:
+        """Attribute an edit that the editor has applied. A closed document is looked up in the ledger when it opens."""
+        if file.after is None:
+            return
+        uri = file.new_uri or file.uri
+        self._unsaved.add((normalize_uri(uri), edit_id))
+        if (document := self._state.documents.get(uri)) is not None:
+            text = AttributedText(edit_id, attribution, file.before or "", file.after)
+            text.spans = text.find_spans(document.text)
+            self.add(document, document.text, [text])
+
+    def list_edits(self, uri: str) -> frozenset[str]:
+        """Return the ids of the edits that an open document is attributed to."""
+        return frozenset(text.edit_id for text in self._texts.get(normalize_uri(uri), ()))
+
+    def add(self, document: Document, compared_text: str, added: Sequence[AttributedText]) -> None:
+        """Add attributed texts. Their spans refer to `compared_text`, an earlier text of the document."""
+        head, tail = count_common_ends(compared_text, document.text)
+        change = head, len(compared_text) - tail, len(document.text) - head - tail
+        for text in added:
+            text.spans = list(shift_spans(text.spans, *change))[:_MAX_SPANS]
+        key, ids = normalize_uri(document.uri), {text.edit_id for text in added}
+        texts = [text for text in self._texts.get(key, ()) if text.edit_id not in ids]
+        self._keep(key, sorted((*texts, *added), key=attrgetter("attribution.written_at")))
+        if any((key, edit_id) in self._unsaved for edit_id in ids):
+            self._state.refresh_lenses()
+
+    def find_attribution(self, document: Document, line: int, character: int) -> Attribution | None:
+        """Return the newest turn that wrote the text at a position, given in the client's units."""
+        texts = self._texts.get(normalize_uri(document.uri))
+        if not texts:
+            return None
+        offset = document.offset_at_position(Position(line, character))
+        return next((t.attribution for t in reversed(texts) if any(a <= offset < b for a, b in t.spans)), None)
+
+    def find_newest(self, document: Document) -> tuple[Attribution, list[int]] | None:
+        """Return the newest turn with unsaved text in a document, and the first line of each group of its spans."""
+        self._drop_reverted(document)
+        key = normalize_uri(document.uri)
+        for text in reversed(self._texts.get(key, ())):
+            if (key, text.edit_id) in self._unsaved:
+                return text.attribution, find_first_lines(text.spans, document.lines, _MAX_GAP_LINES)
+        return None
+
+    def _drop_reverted(self, document: Document) -> None:
+        """Remove the texts of which the user has left no line whole."""
+        texts = self._texts.get(key := normalize_uri(document.uri), [])
+        changed = [text for text in texts if text.is_changed]
+        for text in changed:
+            text.is_changed = False
+        if reverted := [text.edit_id for text in changed if not text.find_spans(document.text)]:
+            self._keep(key, [text for text in texts if text.edit_id not in reverted])
+
+    def mark_saved(self, uri: str) -> None:
+        """Mark the text of a saved document as accepted. Its lenses disappear, but its hovers remain."""
+        key = normalize_uri(uri)
+        if saved := {unsaved for unsaved in self._unsaved if unsaved[0] == key}:
+            self._unsaved -= saved
+            self._state.refresh_lenses()
+
+    def forget(self, turn_ids: Collection[str], uri: str | None = None) -> None:
+        """Remove the attribution to turns in one document or in all documents."""
+        find_key = self._state.file_keys.find
+        for key, texts in list(self._texts.items()):
+            if uri is None or find_key(key) == find_key(uri):
+                self._keep(key, [text for text in texts if text.attribution.turn.turn_id not in turn_ids])
+        self._state.refresh_lenses()
+
+    def _keep(self, key: str, texts: Sequence[AttributedText]) -> None:
+        if kept := [text for text in texts if text.spans][-_MAX_TURNS:]:
+            self._texts[key] = kept
+        else:
+            self._texts.pop(key, None)
+        for document in self._state.documents.list_documents():
+            if normalize_uri(document.uri) == key:
+                document.change_listener = (lambda *change: self._shift(key, *change)) if kept else None
+
+    def _shift(self, key: str, start: int, end: int, length: int) -> None:
+        texts = self._texts.get(key, [])
+        for text in texts:
+            text.is_changed |= any(first <= end and start <= last for first, last in text.spans)
+            text.spans = list(shift_spans(text.spans, start, end, length))[:_MAX_SPANS]
+        if not all(text.spans for text in texts):
+            self._keep(key, texts)
 
 
 class EditLedger:
@@ -47,34 +205,26 @@ class EditLedger:
         self._state = state
         self._snapshots = snapshots
         self._engine = engine
-        # The turns that wrote to each document and can be undone, from oldest to newest.
-        self._undoable_turns: dict[str, dict[str, UndoableTurn]] = {}
+        self.attribution = EditAttribution(state)
+        # By the key of each file: the turns that wrote to the file and can be undone, from oldest to newest, and the
+        # spellings of its URI in the ledger.
+        self._turns: dict[str, dict[str, UndoableTurn]] = {}
+        self._ledger_uris: dict[str, set[str]] = {}
         # The edits of this connection that have already been recorded.
         self._recorded_edits: set[tuple[str, str, int]] = set()
-        # The spellings in the ledger of each document's URI.
-        self._ledger_uris: dict[str, set[str]] = {}
         # The version of the store's data that was read last, or None if no version was read.
         self._data_version: tuple[int, ...] | None = None
-        # The number of times that turns were forgotten.
-        self._forget_count = 0
+        # The number of changes to `_turns`. A change while the store reads makes the result useless.
+        self._change_count = 0
         self._load_task: asyncio.Future[None] | None = None
-        self.attribution = EditAttribution(state)
 
     def find_undoable_turn(self, uri: str) -> UndoableTurn | None:
         """Return the newest turn that wrote to a document and was not undone. This method does not access the store."""
-        turns = self._undoable_turns.get(self._state.file_keys.find(uri))
+        turns = self._turns.get(self._state.file_keys.find(uri))
         return next(reversed(turns.values()), None) if turns else None
 
-    def find_turn(self, uri: str, turn_id: str) -> UndoableTurn | None:
-        """Return a turn that wrote to a document, or None if the turn is unknown or was undone."""
-        return self._undoable_turns.get(self._state.file_keys.find(uri), {}).get(turn_id)
-
-    def list_ledger_uris(self, uri: str) -> tuple[str, ...]:
-        """Return the spellings of a document's URI in the ledger. The result is empty if no turn wrote to it."""
-        return tuple(self._ledger_uris.get(self._state.file_keys.find(uri), ()))
-
     def has_written(self, turn_id: str) -> bool:
-        return any(turn_id in turns for turns in self._undoable_turns.values())
+        return any(turn_id in turns for turns in self._turns.values())
 
     async def load(self) -> None:
         """Load recent edits, and report edits that a crash interrupted. Concurrent callers share a single load."""
@@ -104,47 +254,62 @@ class EditLedger:
 
         The turns that another process has undone are forgotten.
         """
-        count = None
-        while count != self._forget_count:
-            count = self._forget_count
+        change_count = None
+        while change_count != self._change_count:
+            change_count = self._change_count
             version = await self._engine.store.read_data_version()
-            since = datetime.now(UTC) - HISTORY
+            since = datetime.now(UTC) - _HISTORY
             written = await self._engine.store.list_written_files(self._snapshots.key, since)
             await asyncio.to_thread(self._state.file_keys.learn, {file.uri for file in written})
         self._data_version = version
-        files = [file for file in written if not file.is_undone]
-        known, self._undoable_turns, self._ledger_uris = self._undoable_turns, {}, {}
-        names = {turn_id: turn for turns in known.values() for turn_id, turn in turns.items()}
-        titles = _build_titles(files)
-        for file in files:
-            turn = names.get(file.turn_id) or UndoableTurn(file.turn_id, titles[file.turn_id], file.session_id)
-            self._remember(file.uri, turn)
-            self._ledger_uris.setdefault(self._state.file_keys.find(file.uri), set()).add(file.uri)
-        self._keep_own_turns(known, {(file.turn_id, self._state.file_keys.find(file.uri)) for file in written})
+        earlier, self._turns, self._ledger_uris = self._turns, {}, {}
+        known = {turn_id: turn for turns in earlier.values() for turn_id, turn in turns.items()}
+        groups: dict[str, list[WrittenFile]] = {}
+        for file in written:
+            if not file.is_undone:
+                groups.setdefault(file.turn_id, []).append(file)
+        for turn_id, files in groups.items():
+            # A session's title describes only the session's first turn.
+            title = build_files_title([unquote(file.uri) for file in files], files[-1].created)
+            known.setdefault(turn_id, UndoableTurn(turn_id, title, files[0].session_id))
+        for file in written:
+            if not file.is_undone:
+                self._remember(file.uri, known[file.turn_id])
+        for key, turns in earlier.items():
+            if gone := turns.keys() - self._turns.get(key, {}).keys():
+                self.attribution.forget(gone, key)
         return version
 
-    def _keep_own_turns(
-        self, known: Mapping[str, Mapping[str, UndoableTurn]], written: AbstractSet[tuple[str, str]]
-    ) -> None:
-        """Keep the turns of this connection that are not in the ledger yet, and forget all others that are missing."""
-        own = {turn_id for turn_id, _, _ in self._recorded_edits}
-        for key, turns in known.items():
-            current = self._undoable_turns.setdefault(key, {})
-            missing = {turn_id for turn_id in turns if turn_id not in current}
-            kept = {turn_id for turn_id in missing if turn_id in own and (turn_id, key) not in written}
-            current.update((turn_id, turns[turn_id]) for turn_id in turns if turn_id in kept)
-            if gone := missing - kept:
-                self.attribution.forget(partial(_is_among, gone), key)
+    async def list_earlier_texts(self, uri: str) -> list[AttributedText]:
+        """Return the texts that the ledger's edits wrote to a document, without spans. Raise SessionError."""
+        turns, uris = self._turns.get(key := self._state.file_keys.find(uri), {}), self._ledger_uris.get(key)
+        if not uris:
+            return []
+        since = datetime.now(UTC) - _HISTORY
+        edits = await self._engine.store.list_earlier_edits(self._snapshots.key, tuple(uris), since, _MAX_TURNS)
+        return [
+            AttributedText(
+                edit.id,
+                Attribution(turns[edit.turn_id], edit.answer, edit.model, edit.created.astimezone()),
+                edit.before or "",
+                edit.after,
+            )
+            for edit in edits
+            if edit.turn_id in turns and edit.after is not None
+        ]
+
+    def is_undoable(self, uri: str, turn_id: str) -> bool:
+        return turn_id in self._turns.get(self._state.file_keys.find(uri), {})
 
     async def record_intent(self, pending: PendingEdit, files: Sequence[MergedFile]) -> EditIntent:
         """Record an edit before it is sent. Raise SessionError if it cannot be stored."""
         return await self._record_writes(pending, [to_planned_write(build_sent_edit(item)) for item in files])
 
     async def _record_writes(self, pending: PendingEdit, writes: Sequence[PlannedWrite]) -> EditIntent:
-        turn_id = pending.turn_id if pending.undo is None else pending.undo.turn.turn_id
-        undo = pending.undo is not None
+        undo = pending.undo
+        turn_id = pending.turn_id if undo is None else undo.turn.turn_id
         return await self._engine.store.record_intent(
-            pending.session_id, self._snapshots.key, turn_id, writes, is_undo=undo
+            pending.session_id, self._snapshots.key, turn_id, writes, is_undo=undo is not None
         )
 
     async def settle(
@@ -156,18 +321,20 @@ class EditLedger:
         except SessionError:
             _log.exception("the outcome of an edit could not be recorded")
 
-    def record_written(self, pending: PendingEdit, files: Sequence[FileEdit]) -> None:
+    def record_written(self, pending: PendingEdit, intent: EditIntent, files: Sequence[FileEdit]) -> None:
         """Record, in memory only, the files that the editor changed for a pending edit."""
-        if pending.undo is not None:
+        if pending.undo is not None or not files:
             return
-        turn = UndoableTurn(pending.turn_id, pending.turn_name or pending.title, pending.session_id)
         verified = "" if pending.verified is None else pending.verified.format_sentence()
-        origin = Attribution(turn, pending.explanation, pending.model, verified, datetime.now().astimezone())
+        turn = UndoableTurn(pending.turn_id, pending.turn_name or pending.title, pending.session_id, verified)
+        attribution = Attribution(turn, pending.explanation, pending.model, datetime.now().astimezone())
+        self._change_count += 1
         self._state.file_keys.learn(file.new_uri or file.uri for file in files)
         for file in files:
+            uri = file.new_uri or file.uri
             self._recorded_edits.add(_build_key(pending, file))
-            self._remember(file.new_uri or file.uri, turn)
-            self.attribution.record_edit(origin, file)
+            self._remember(uri, turn)
+            self.attribution.record(intent.id, attribution, file)
 
     async def record_taken(self, pending: PendingEdit, files: Sequence[FileEdit]) -> None:
         """Record an edit that the user applied through a code action rather than through a server request."""
@@ -180,7 +347,7 @@ class EditLedger:
             _log.exception("an edit that the user applied could not be recorded")
             return
         await self.settle(intent, {file.uri: "applied" for file in new_files})
-        self.record_written(pending, new_files)
+        self.record_written(pending, intent, new_files)
 
     async def find_turn_to_undo(self, turn_id: str | None, session_id: str | None = None) -> WrittenTurn | None:
         """Return the turn to undo, by default the newest, or None. Raise SessionError if the store fails."""
@@ -188,32 +355,46 @@ class EditLedger:
         turn = await self._engine.store.find_written_turn(self._snapshots.key, turn_id, session_id)
         if turn is None and turn_id is not None:
             # The turn was undone or deleted by another process.
-            self._forget(lambda written: written.turn_id == turn_id)
+            self._forget({turn_id})
         return turn
 
     def forget(self, session_id: str) -> None:
         """Forget a deleted session's edits."""
-        self._forget(lambda written: written.session_id == session_id)
+        known = (turn for turns in self._turns.values() for turn in turns.values())
+        self._forget({turn.turn_id for turn in known if turn.session_id == session_id})
 
-    def _forget(self, is_gone: Callable[[UndoableTurn], bool]) -> None:
-        self._forget_count += 1
-        for key, turns in self._undoable_turns.items():
-            self._undoable_turns[key] = {turn_id: turn for turn_id, turn in turns.items() if not is_gone(turn)}
-        self.attribution.forget(is_gone)
+    def _forget(self, turn_ids: Collection[str]) -> None:
+        self._change_count += 1
+        for turns in self._turns.values():
+            for turn_id in turn_ids:
+                turns.pop(turn_id, None)
+        self.attribution.forget(turn_ids)
 
     async def record_undone(self, undo: UndoPlan, uris: Iterable[str]) -> None:
         """Record that an undo restored the earlier text of these files."""
         ledger_uris = [place for uri in uris for place in undo.ledger_uris.get(uri, ())]
         if not ledger_uris:
             return
-        self._forget_count += 1
+        self._change_count += 1
         for edit in undo.turn.edits:
             for entry in edit.entries:
                 if entry.write.uri in ledger_uris:
-                    now = entry.write.new_uri or entry.write.uri
-                    self._undoable_turns.get(self._state.file_keys.find(now), {}).pop(edit.turn_id, None)
-                    self.attribution.forget(lambda written: written.turn_id == undo.turn.turn_id, now)
+                    uri = entry.write.new_uri or entry.write.uri
+                    self._turns.get(self._state.file_keys.find(uri), {}).pop(edit.turn_id, None)
+                    self.attribution.forget({undo.turn.turn_id}, uri)
         await self._record_undo(undo.turn.session_id, undo.turn, ledger_uris)
+
+    async def record_undone_hunks(self, turn_id: str, session_id: str, undone_uris: Collection[str]) -> None:
+        """Record that the user has undone hunks of a turn in the editor.
+
+        `undone_uris` contains the files of which the user has undone every hunk.
+        """
+        turn = await self.find_turn_to_undo(turn_id) if undone_uris else None
+        undo = None if turn is None else plan_undo(turn, "")
+        if undo is not None and (uris := [uri for uri in undone_uris if uri in undo.ledger_uris]):
+            await self.record_undone(undo, uris)
+        else:
+            await self._record_undo(session_id)
 
     async def _record_undo(self, session_id: str, turn: WrittenTurn | None = None, uris: Sequence[str] = ()) -> None:
         """Tell the session that the user has undone changes, and mark a turn's changes to `uris` as undone."""
@@ -225,28 +406,18 @@ class EditLedger:
             message = f"Could not record the undo in its session: {error}"
             self._state.client.show_message("warning", message)
 
-    async def record_undone_hunks(self, turn_id: str, session_id: str, undone_uris: Collection[str]) -> None:
-        """Record that the user has undone hunks of a turn in the editor.
-
-        `undone_uris` contains the files of which the user has undone every hunk.
-        """
-        turn = await self.find_turn_to_undo(turn_id) if undone_uris else None
-        undo = None if turn is None else plan_undo(turn, "")
-        if undo is not None and (uris := [uri for uri in undone_uris if uri in undo.ledger_uris]):
-            await self.record_undone(undo, uris)
-            return
-        await self._record_undo(session_id)
-
     def find_title(self, turn: WrittenTurn) -> str:
         """Return the title of a turn, or a title based on its file names."""
-        for turns in self._undoable_turns.values():
-            if turn.turn_id in turns and turns[turn.turn_id].title:
-                return turns[turn.turn_id].title
+        known = (turns[turn.turn_id].title for turns in self._turns.values() if turn.turn_id in turns)
+        if title := next(filter(None, known), ""):
+            return title
         entries = [entry for edit in turn.edits for entry in edit.entries]
         return build_files_title([entry.write.path for entry in entries], entries[-1].created)
 
     def _remember(self, uri: str, turn: UndoableTurn) -> None:
-        turns = self._undoable_turns.setdefault(self._state.file_keys.find(uri), {})
+        key = self._state.file_keys.find(uri)
+        self._ledger_uris.setdefault(key, set()).add(uri)
+        turns = self._turns.setdefault(key, {})
         turns.pop(turn.turn_id, None)
         turns[turn.turn_id] = turn
 
@@ -259,58 +430,36 @@ class EditLedger:
             return self._snapshots.read_state(uri, view)
 
         outcomes = await settle_unconfirmed(self._engine.store, self._snapshots.key, edit, read_state)
-        names: dict[WriteOutcome, list[str]] = {"applied": [], "refused": [], "unknown": []}
+        names: dict[WriteOutcome, list[str]] = {outcome: [] for outcome in _PHRASES}
         for entry in edit.entries:
             names[outcomes[entry.write.uri]].append(entry.write.path)
-        self._state.client.show_message("warning", self._format_report(edit, names, undo=is_undo(edit)))
-
-    def _format_report(self, edit: LedgerEdit, names: Mapping[WriteOutcome, list[str]], *, undo: bool) -> str:
-        title = self.find_title(WrittenTurn(edit.turn_id, edit.intent.session_id, (edit,)))
-        subject = f"the undo of “{title}”" if undo else f"the edit from “{title}”"
-        phrases = {
-            "applied": "appears to be applied in",
-            "refused": "appears not to be applied in",
-            "unknown": "cannot be distinguished from other changes in",
-        }
-        parts = [f"{phrases[outcome]} {format_names(files)}" for outcome, files in names.items() if files]
-        after = "" if undo or not names["applied"] else " Run `thinklsp.undo` to undo the applied part."
-        state = f"It {'; it '.join(parts)}"
-        return f"thinklsp stopped while {subject} was being applied. {state}. The edit will not be sent again.{after}"
-
-
-def _build_titles(written_files: Iterable[WrittenFile]) -> dict[str, str]:
-    """Return a title based on file names for each turn. A session's title describes only the session's first turn."""
-    files: dict[str, list[WrittenFile]] = {}
-    for file in written_files:
-        files.setdefault(file.turn_id, []).append(file)
-    return {
-        turn: build_files_title([unquote(item.uri) for item in group], group[-1].created)
-        for turn, group in files.items()
-    }
-
-
-def _is_among(turn_ids: AbstractSet[str], turn: UndoableTurn) -> bool:
-    return turn.turn_id in turn_ids
+        title = self.find_title(WrittenTurn(edit.turn_id, edit.session_id, (edit,)))
+        subject = f"the undo of “{title}”" if is_undo(edit) else f"the edit from “{title}”"
+        parts = [f"{_PHRASES[outcome]} {format_names(files)}" for outcome, files in names.items() if files]
+        hint = "" if is_undo(edit) or not names["applied"] else " Run `thinklsp.undo` to undo the applied part."
+        self._state.client.show_message(
+            "warning",
+            f"thinklsp stopped while {subject} was being applied. It {'; it '.join(parts)}. The edit will not be sent "
+            f"again.{hint}",
+        )
 
 
 def _build_key(pending: PendingEdit, file: FileEdit) -> tuple[str, str, int]:
     return pending.turn_id, normalize_uri(file.new_uri or file.uri), hash(file.after)
 
 
-_log = logging.getLogger(__name__)
-
-_MAX_LENGTH = 2_000_000
-
-
 class EditLookup:
-    def __init__(self, state: ConnectionState, snapshots: Snapshots, ledger: EditLedger, store: SessionStore) -> None:
+    """The lookup of edits in open documents that are in the ledger, such as those of an earlier server.
+
+    A document is looked up in the background after it was opened, and at a hover if another process has written to the
+    store since. The session store reads in its own thread, and texts are compared in a thread.
+    """
+
+    def __init__(self, state: ConnectionState, ledger: EditLedger) -> None:
         self._state = state
-        self._snapshots = snapshots
         self._ledger = ledger
-        self._store = store
-        # The open documents to look up, in order. A dict is used as an ordered set.
-        self._waiting: dict[str, None] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._waiting: set[str] = set()
         # The version of the store's data with which each open document was looked up.
         self._versions: dict[str, tuple[int, ...]] = {}
         state.documents.on_open.append(self.request)
@@ -320,57 +469,45 @@ class EditLookup:
 
     def request(self, uri: str) -> None:
         """Start a lookup in the background, unless nothing was written since the document's last lookup."""
-        if self._state.is_stopped:
-            return
-        self._waiting[uri] = None
-        if self._task is None or self._task.done():
-            self._task = self._state.spawn(self._look_up_all())
+        if uri not in self._waiting and not self._state.is_stopped:
+            self._waiting.add(uri)
+            self._state.spawn(self._look_up(uri))
 
     def _forget_document(self, uri: str) -> None:
-        self._waiting.pop(uri, None)
         self._versions.pop(uri, None)
 
-    async def _look_up_all(self) -> None:
-        while self._waiting:
-            uri = next(iter(self._waiting))
-            del self._waiting[uri]
-            try:
-                await self._look_up(uri)
-            except SessionError as error:
-                _log.info("cannot look up the edits of a document: %s", error)
-
     async def _look_up(self, uri: str) -> None:
-        await asyncio.to_thread(self._state.file_keys.learn, [uri])
-        version = await self._ledger.refresh()
-        document = self._state.documents.get(uri)
-        if document is None or self._versions.get(uri) == version:
+        try:
+            async with self._lock:
+                self._waiting.discard(uri)
+                await asyncio.to_thread(self._state.file_keys.learn, [uri])
+                version, document = await self._ledger.refresh(), self._state.documents.get(uri)
+                if document is None or self._versions.get(uri) == version:
+                    return
+                if len(document.text) <= _MAX_LENGTH:
+                    await self._attribute(document)
+                if self._state.documents.get(uri) is document:
+                    self._versions[uri] = version
+        except SessionError as error:
+            _log.info("cannot look up the edits of a document: %s", error)
+
+    async def _attribute(self, document: Document) -> None:
+        attribution, text = self._ledger.attribution, document.text
+        known = attribution.list_edits(document.uri)
+        texts = [
+            earlier for earlier in await self._ledger.list_earlier_texts(document.uri) if earlier.edit_id not in known
+        ]
+        if not texts:
             return
-        uris = self._ledger.list_ledger_uris(uri)
-        if uris and len(document.text) <= _MAX_LENGTH:
-            since = datetime.now(UTC) - HISTORY
-            edits = await self._store.list_earlier_edits(self._snapshots.key, uris, since, MAX_TURNS)
-            await self._attribute(document, edits)
-        if self._state.documents.get(uri) is document:
-            self._versions[uri] = version
-
-    async def _attribute(self, document: Document, edits: Sequence[EarlierEdit]) -> None:
-        known, text = self._ledger.attribution.list_earlier_edits(document.uri), document.text
-        new = [edit for edit in edits if edit.id not in known]
-        spans = await asyncio.to_thread(_find_spans, new, text) if new else []
-        spans_by_edit = {edit.id: found for edit, found in zip(new, spans, strict=True)}
+        for earlier, spans in zip(texts, await asyncio.to_thread(_find_spans, texts, text), strict=True):
+            earlier.spans = spans
         if self._state.documents.get(document.uri) is document:
-            added = [
-                EarlierText(edit.id, _build_attribution(edit, turn), spans_by_edit.get(edit.id, ()))
-                for edit in edits
-                # A turn that was undone in the meantime is unknown now.
-                if (turn := self._ledger.find_turn(document.uri, edit.turn_id)) is not None
+            # A turn that was undone in the meantime is unknown now.
+            found = [
+                earlier for earlier in texts if self._ledger.is_undoable(document.uri, earlier.attribution.turn.turn_id)
             ]
-            self._ledger.attribution.add_earlier(document, text, added)
+            attribution.add(document, text, found)
 
 
-def _build_attribution(edit: EarlierEdit, turn: UndoableTurn) -> Attribution:
-    return Attribution(turn, edit.answer, edit.model, "", edit.created.astimezone())
-
-
-def _find_spans(edits: Sequence[EarlierEdit], text: str) -> list[list[Span]]:
-    return [[] if edit.after is None else find_written_spans(edit.before or "", edit.after, text) for edit in edits]
+def _find_spans(texts: Sequence[AttributedText], text: str) -> list[Sequence[Span]]:
+    return [earlier.find_spans(text) for earlier in texts]

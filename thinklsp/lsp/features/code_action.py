@@ -31,7 +31,7 @@ from thinklsp.settings.startup_settings import MenuAction
 
 if TYPE_CHECKING:
     # Importing these modules at run time delays the first code action.
-    from thinklsp.lsp.edits.edit_attribution import UndoableTurn
+    from thinklsp.lsp.edits.edit_ledger import UndoableTurn
     from thinklsp.lsp.edits.pending_edits import OfferedEdit
     from thinklsp.settings.user_file import ActionSection
 

@@ -18,7 +18,7 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.server import ThinkLspServer
 
 if TYPE_CHECKING:
-    from thinklsp.lsp.edits.edit_attribution import UndoableTurn
+    from thinklsp.lsp.edits.edit_ledger import UndoableTurn
 
 _MAX_LENSES = 50
 

@@ -15,7 +15,7 @@ from thinklsp.core.text_safety import escape_invisible
 from thinklsp.lsp.server import ThinkLspServer
 
 if TYPE_CHECKING:
-    from thinklsp.lsp.edits.edit_attribution import Attribution
+    from thinklsp.lsp.edits.edit_ledger import Attribution
 
 _MAX_EXPLANATION_LENGTH, _MAX_SENTENCES = 300, 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -64,7 +64,7 @@ def list_facts(attribution: Attribution) -> tuple[str, ...]:
         attribution.turn.title,
         extract_first_sentences(attribution.explanation),
         attribution.model and f"Model: {attribution.model}",
-        attribution.verified,
+        attribution.turn.verified,
     )
 
 
