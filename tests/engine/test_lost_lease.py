@@ -32,7 +32,7 @@ class SilentModel(ScriptedModel):
 def ask_silent_model(turn: Turn) -> SilentModel:
     model = SilentModel(())
 
-    async def connect() -> SilentModel:
+    async def connect(_known: object) -> SilentModel:
         return model
 
     connect_to(turn, connect)

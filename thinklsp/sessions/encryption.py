@@ -1,8 +1,9 @@
-"""Encryption of opaque state with a key from the system keyring.
+"""Ciphers for the contents of the rows of sessions.
 
-Encryption requires the optional `keyring` extra. Without it, opaque state is stored unencrypted in private files.
-Encryption protects copies and backups, but not against other programs of the same user. If the key is lost, encrypted
-blocks are omitted, and the conversation's text is still readable.
+The store of one user encrypts only opaque state, with a key from the system keyring. That requires the optional
+`keyring` extra. Without it, opaque state is stored unencrypted in private files. Encryption protects copies and
+backups, but not against other programs of the same user. If the key is lost, encrypted blocks are omitted, and the
+conversation's text is still readable. The store of a team can encrypt all contents, with a key per session.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ FILE_MODE_PROTECTION = (
 )
 MEMORY_PROTECTION = "Sessions are not written to disk."
 KEYRING_PROTECTION = "Signatures and encrypted thinking are stored encrypted with a key from the system's keyring."
+RowKey = tuple[str | int, ...]
 
 
 class Vault(Protocol):
@@ -145,9 +147,6 @@ def _load_key(vault: Vault) -> bytes | str:
     except Exception as error:  # noqa: BLE001 - keyring backends raise any error; none may leave this thread
         return type(error).__name__
     return key if len(key) == 32 else "it holds no key"
-
-
-RowKey = tuple[str | int, ...]
 
 
 class KeysOutdated(Exception):

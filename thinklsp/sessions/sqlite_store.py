@@ -18,7 +18,7 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import ledger
+from thinklsp.sessions import ledger, session_rows
 from thinklsp.sessions.codec import build_corruption_error
 from thinklsp.sessions.encryption import MEMORY_PROTECTION, OpaqueCipher, StoreCipher, Vault, load_cipher
 from thinklsp.sessions.session_cache import SessionCache
@@ -467,6 +467,7 @@ def _open_sound(place: _Location) -> OpenedDatabase:
             _back_up(connection, path, version)
             migrate(connection, place.migrations)
         ledger.delete_old_edits(connection)
+        session_rows.delete_old_fallbacks(connection)
         return OpenedDatabase(connection, path, problems=problems, files=read_file_ids(path))
     except (sqlite3.Error, OSError):
         connection.close()

@@ -18,6 +18,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
+from thinklsp.core.events import Fallback
 from thinklsp.core.messages import Message
 from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.core.usage import Usage
@@ -292,7 +293,7 @@ class SessionStore(ABC):
         compaction has replaced are also copied."""
         session = self._get(session_id, workspace)
         fork = self._database.read(archives.make_fork, session_id, session, step)
-        return self._save(archives.write_fork, fork.id, fork)
+        return self._save(archives.write_fork, fork.id, session, fork)
 
     @run_in_store
     def list_archives(self, session_id: str) -> tuple[Archive, ...]:
@@ -366,6 +367,19 @@ class SessionStore(ABC):
     def sum_day(self, day: date) -> Usage:
         """Return the usage of all processes on the given UTC day."""
         return self._database.read(spending.sum_day, day)
+
+    @run_in_store
+    def keep_fallback(self, session_id: str, service: str, fallback: Fallback) -> None:
+        """Store a fallback that a turn of the session has used. `service` identifies the provider and its address."""
+        conversation = self._get(session_id, None).conversation
+        self._database.write(session_rows.write_fallback, session_id, conversation, service, fallback)
+
+    @run_in_store
+    def list_fallbacks(self, session_id: str, service: str) -> tuple[Fallback, ...]:
+        """Return the fallbacks for the provider and for the session's conversation, oldest first."""
+        return self._database.read(
+            session_rows.read_fallbacks, session_id, self._get(session_id, None).conversation, service
+        )
 
     @run_in_store
     def record_intent(
