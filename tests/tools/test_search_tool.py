@@ -45,7 +45,7 @@ def expected(texts, pattern):
     return found
 
 
-lines = st.lists(st.sampled_from(["foo\n", "bar\r\n", "foo bar\n", "é foo\r\n", "", "\n", "  foo", "FOO\n"]), max_size=6)
+lines = st.lists(st.sampled_from(["foo\n", "bar\r\n", "foo bar\n", "é foo\r\n", "", "\n", " foo", "FOO\n"]), max_size=6)
 files = st.dictionaries(st.sampled_from(["a.py", "b.txt", "d/c.py", "d/e/f.md", "g"]), lines.map("".join), max_size=5)
 PATTERNS = ["foo", "^foo", "bar$", "fo+ b", "(?i)foo", "é"]
 
