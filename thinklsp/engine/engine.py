@@ -112,7 +112,7 @@ class Engine:
         return frozenset(list_keyed_providers(self.user))
 
     def resolve_settings(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> ResolvedSettings:
-        return resolve_settings(self.user, editor, keyed=self.find_keyed_providers(), overrides=overrides)
+        return resolve_settings(self.user, editor, overrides=overrides)
 
     async def open_session(self, session_id: str | None, workspace: str) -> Session:
         """Return a session in the workspace, or a new session if `session_id` is None. The id `last` means the newest
