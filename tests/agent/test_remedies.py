@@ -24,12 +24,12 @@ from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
 from thinklsp.offline.scenario import Scenario
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.workspace.view import WorkspaceView

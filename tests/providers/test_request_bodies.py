@@ -18,12 +18,12 @@ from thinklsp.core.messages import (
     ensure_unique_call_ids,
 )
 from thinklsp.core.stream_events import MessageAccumulator
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 CHAT = resolve_server("http://h/v1", kind=None, echo=None, think_tags=False)

@@ -16,12 +16,12 @@ from thinklsp.core.events import Fallback
 from thinklsp.engine.user_config import ConfigSnapshot, UserConfig
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint
 from thinklsp.providers.catalogue import Capabilities, ModelInfo
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import ChatServer, resolve_server
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 from thinklsp.settings.access import (
     Access,
