@@ -10,7 +10,7 @@ import pytest
 
 from tests.providers.failure_rows import BLOB, EFFORT, EVERYWHERE, FAILURES, SIGNATURE, Row, chat
 from tests.providers.families import FAMILIES
-from tests.support import chat_samples, openai_samples
+from tests.support import chat_samples
 from thinklsp.core.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -124,12 +124,6 @@ def test_the_same_words_mean_the_same_in_mid_stream(row: Row) -> None:
     with pytest.raises(ProviderError, match=re.escape(row.contains)) as caught:
         chat_samples.run(chat_samples.as_events(body))
     assert is_of_kind(caught.value, row.kind)
-
-
-def test_a_wait_that_is_told_in_mid_stream_is_kept() -> None:
-    with pytest.raises(RateLimited) as caught:
-        openai_samples.run(openai_samples.stream("error_flat_rate_limit"))
-    assert caught.value.retry_after == 1.5
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ ALLOWED = {
     "workspace/shadow.py": "writes the copy into the state folder; finds secrets by a descriptor of the gate",
     "workspace/protected.py": "the list of names, which ships in the package",
     "sandbox": "mounts and copies in the state folder, and the system that is shown to commands",
+    "engine/diagnosis.py": "who can read and write the user's own files",
     "engine/user_config.py": "who can read and write the user's own files",
     "workers/__init__.py": "starts this interpreter as a worker process; no file",
     "workers/child.py": "the standard streams of a worker process; no file",

@@ -17,7 +17,7 @@ from thinklsp.core.messages import describe_text
 from thinklsp.core.text_safety import RESULT_LIMIT, can_restore, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput, is_kept_path
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread, run_in_thread_if_long
-from thinklsp.workspace.ignore import GlobFilter, IgnoreRules
+from thinklsp.workspace.ignore import IgnoreRules, Pattern, parse_pattern
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import FileText, Place
@@ -145,6 +145,80 @@ def _strip_end(line: str) -> str:
 def _clip_line(line: str) -> str:
     line = _strip_end(line)
     return clip_line(line, _MAX_LINE, f"[line cut: {len(line)} characters]")
+
+
+_MAX_ALTERNATIVES = 64
+_BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
+# A part of a glob in which brackets and braces are literal: an escaped character or a character set.
+_PLAIN_IN_GLOB = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
+
+
+class GlobFilter:
+    """A glob in the syntax that tools accept.
+
+    `*.py` matches at any depth, while `src/**/*.ts` and `./*.py` are relative to the folder. `{a,b}` lists
+    alternatives, and a leading `!` excludes files. A glob that names a folder includes all files in the folder, but
+    `src/*` includes only the files directly in `src`.
+    """
+
+    def __init__(self, glob: str) -> None:
+        """Parse a glob. Raises PathRefused if it is invalid."""
+        self.is_negated = glob.startswith("!")
+        self.patterns = tuple(re.sub(r"^(\./+)+", "/", each) for each in expand_braces(glob.removeprefix("!")))
+        for pattern in self.patterns:
+            if (fault := _find_problem(pattern)) is not None:
+                raise PathRefused(
+                    f"The glob {quote_path(glob)} cannot be used: {fault}. Use a form like `*.py` or `src/**/*.ts`."
+                )
+        self._parsed = [each for each in map(parse_pattern, self.patterns) if each is not None]
+
+    def includes(self, parts: tuple[str, ...], *, below: int = 0, above: tuple[str, ...] = ()) -> bool:
+        """Return True if the glob includes a file.
+
+        The glob may be relative to the workspace folder, or to the subfolder formed by the first `below` components of
+        the path. It may also begin with `above`, the prefix of all paths that the model sees.
+        """
+        paths = (tuple(parts), *((parts[below:],) if below else ()), *(((*above, *parts),) if above else ()))
+        has_match = any(self._matches(pattern, path) for pattern in self._parsed for path in paths if path)
+        return has_match != self.is_negated
+
+    def _matches(self, pattern: Pattern, parts: tuple[str, ...]) -> bool:
+        """Return True if the pattern matches the file or a folder that contains the file."""
+        if not pattern.folders_only and pattern.matches(parts):
+            return True
+        # A name with wildcards matches only files.
+        if pattern.is_wild and not (self.is_negated or pattern.folders_only):
+            return False
+        return any(pattern.matches(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _find_problem(pattern: str) -> str | None:
+    """Return the reason why a pattern in a glob is invalid, as the end of an error message, or None."""
+    signs = _PLAIN_IN_GLOB.sub("", pattern)
+    for sign, other in ("[]", "{}", "}{"):
+        if sign in signs:
+            return f"a `{sign}` in it has no `{other}`; write `\\{sign}` for the character itself"
+    if not pattern.strip("/"):
+        return "it is empty"
+    if ".." in pattern.split("/"):
+        return "it contains `..`, but paths above the workspace folder cannot be used"
+    return None if parse_pattern(pattern) is not None else "no file can match it"
+
+
+def expand_braces(glob: str) -> tuple[str, ...]:
+    """Expand `*.{ts,tsx}` to `*.ts` and `*.tsx`. Raises PathRefused if there are more than 64 alternatives."""
+    expanded: list[str] = []
+    pending = [glob]
+    while pending:
+        pattern = pending.pop(0)
+        braces = _BRACES.search(pattern)
+        if braces is None:
+            expanded.append(pattern)
+        else:
+            pending += [pattern[: braces.start()] + choice + pattern[braces.end() :] for choice in braces[1].split(",")]
+        if len(expanded) + len(pending) > _MAX_ALTERNATIVES:
+            raise PathRefused(f"The glob has more than {_MAX_ALTERNATIVES} alternatives; use a simpler one.")
+    return tuple(dict.fromkeys(expanded))
 
 
 class ListFilesArguments(Arguments):

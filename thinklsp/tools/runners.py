@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -365,57 +365,43 @@ def parse_test_run(argv: Sequence[str], result: CommandResult) -> ParsedTestRun 
     if kind is None or result.end_reason != "exit":
         return None
     text = decode_output(result.output)
-    counts = _parse_counts(kind, text)
-    ok = result.status == 0
+    readers = _READERS.values() if kind == "script" else (_READERS[kind],)
+    counts = next((counts for read in readers if (counts := read(text)) is not None), None)
     if counts is None:
         # A test runner without a summary has run no tests, unless the build failed.
         if (kind != "script" and not (kind == "cargo" and _NOT_BUILT.search(text))) or _MISSING.search(text):
             return None
         counts = Counts(None, None)
-    if not counts.passed and not counts.failed and counts.passed is not None and counts.failed is not None:
+    if counts.passed == counts.failed == 0:
         return None
-    ok = ok and not counts.failed
-    return ParsedTestRun(
-        VerificationOutcome(format_command(argv), ok, counts.passed, counts.failed, result.seconds), counts.failures
-    )
+    is_ok = result.status == 0 and not counts.failed
+    outcome = VerificationOutcome(format_command(argv), is_ok, counts.passed, counts.failed, result.seconds)
+    names = tuple(dict.fromkeys(name.strip()[:_MAX_NAME] for name in counts.failures))
+    return ParsedTestRun(outcome, names[:_MAX_NAMES])
 
 
 _NOT_BUILT = re.compile(r"^error: could not compile", re.MULTILINE)
 _MISSING = re.compile(r"command not found|: not found$|Missing script|No rule to make target", re.MULTILINE)
+_UNITTEST_END = re.compile(r"^Ran (\d+) tests? in [\d.]+s\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$", re.MULTILINE)
+_UNITTEST_NAME = re.compile(r"^(?:FAIL|ERROR): (\S+(?: \(\S+\))?)", re.MULTILINE)
+_GO_TEST = re.compile(r"^--- (PASS|FAIL): (\S+) \(", re.MULTILINE)
+_GO_PACKAGE = re.compile(r"^(ok|FAIL) *\t(\S+)", re.MULTILINE)
+# `go test` prints `ok` and a note in brackets for a package without tests.
+_GO_TESTED = re.compile(r"^ok\s*\t(?!.*\[no tests to run\])", re.MULTILINE)
 
 
-def _parse_counts(kind: OutputKind, text: str) -> Counts | None:
-    if kind != "script":
-        return _READERS[kind](text)
-    return next((counts for read in _SCRIPT_READERS if (counts := read(text)) is not None), None)
-
-
-def _build_reader(end: str, name: str) -> Callable[[str], Counts | None]:
-    """Build a parser for a test runner whose last line contains counts such as `1 failed, 2 passed`."""
+def _build_reader(end: str, passed: str, failed: str, name: str) -> Callable[[str], Counts | None]:
+    """Build a parser for a test runner that ends each run with a summary, of which only the last one counts."""
     last, names = re.compile(end, re.MULTILINE), re.compile(name, re.MULTILINE)
 
     def read(text: str) -> Counts | None:
-        ends = last.findall(text)
+        ends = [match[0] for match in last.finditer(text)]
         if not ends:
             return None
-        figures = {word.rstrip("s"): int(number) for number, word in re.findall(r"(\d+) ([a-z]+)", ends[-1])}
-        passed, failed = (
-            figures.get("passed", 0) + figures.get("xpassed", 0),
-            figures.get("failed", 0) + figures.get("error", 0),
-        )
-        return Counts(passed, failed, _clean_names(names.findall(text)))
+        passed_count, failed_count = (sum(map(int, re.findall(word, ends[-1]))) for word in (passed, failed))
+        return Counts(passed_count, failed_count, tuple(names.findall(text)))
 
     return read
-
-
-_read_pytest = _build_reader(
-    r"^=*\s*((?:\d+ [a-z]+(?:, )?)+|no tests ran) in [\d.]+s.*$", r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$"
-)
-_read_jest = _build_reader(r"^Tests: +(.+), \d+ total$", r"^  ● (.+ › .+|\S.*)$")
-_read_vitest = _build_reader(r"^ *Tests  (.+) \(\d+\)$", r"^ *FAIL  (.+)$")
-
-_UNITTEST_END = re.compile(r"^Ran (\d+) tests? in [\d.]+s\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$", re.MULTILINE)
-_UNITTEST_NAME = re.compile(r"^(?:FAIL|ERROR): (\S+(?: \(\S+\))?)", re.MULTILINE)
 
 
 def _read_unittest(text: str) -> Counts | None:
@@ -427,108 +413,51 @@ def _read_unittest(text: str) -> Counts | None:
     failed = figures.get("failures", 0) + figures.get("errors", 0) + figures.get("unexpected successes", 0)
     passed = int(total) - failed - figures.get("skipped", 0) - figures.get("expected failures", 0)
     # Errors outside tests, for example in setUpClass, do not count as tests.
-    return Counts(max(0, passed), failed, _clean_names(_UNITTEST_NAME.findall(text)))
-
-
-_CARGO_END = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
-_CARGO_NAME = re.compile(r"^test (\S.*?) \.\.\. FAILED$", re.MULTILINE)
+    return Counts(max(0, passed), failed, tuple(_UNITTEST_NAME.findall(text)))
 
 
 def _read_cargo(text: str) -> Counts | None:
-    ends = _CARGO_END.findall(text)
+    """Parse the output of `cargo test`, which has a summary for each crate."""
+    ends = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed;", text, re.MULTILINE)
     if not ends or _NOT_BUILT.search(text):
         return None
     passed, failed = (sum(map(int, column)) for column in zip(*ends, strict=True))
-    return Counts(passed, failed, _clean_names(_CARGO_NAME.findall(text)))
-
-
-_GO_TEST = re.compile(r"^--- (PASS|FAIL): (\S+) \(", re.MULTILINE)
-_GO_PACKAGE = re.compile(r"^(ok|FAIL) *\t(\S+)", re.MULTILINE)
+    return Counts(passed, failed, tuple(re.findall(r"^test (\S.*?) \.\.\. FAILED$", text, re.MULTILINE)))
 
 
 def _read_go(text: str) -> Counts | None:
-    """Parse the output of `go test`.
-
-    By default, `go test` names only failed tests. With `-v` or `-json`, it names every test.
-    """
-    if text.lstrip().startswith("{"):
-        return _read_go_json(text)
-    packages = _GO_PACKAGE.findall(text)
+    """Parse the output of `go test`, which names only failed tests, or every test with `-v`."""
+    packages, tests = _GO_PACKAGE.findall(text), _GO_TEST.findall(text)
     if not packages:
         return None
-    tests = _GO_TEST.findall(text)
-    failed = [name for outcome, name in tests if outcome == "FAIL"]
+    failed = tuple(name for outcome, name in tests if outcome == "FAIL")
     passed = sum(outcome == "PASS" for outcome, _ in tests)
-    broken = [name for outcome, name in packages if outcome == "FAIL"]
+    broken = tuple(name for outcome, name in packages if outcome == "FAIL")
     if broken and not failed:
-        return Counts(passed or None, None, _clean_names(broken))
-    # `go test` prints `ok` and a note in brackets for a package without tests.
-    if not tests and not re.search(r"^ok\s*\t(?!.*\[no tests to run\])", text, re.MULTILINE):
+        return Counts(passed or None, None, broken)
+    if not tests and not _GO_TESTED.search(text):
         return Counts(0, 0)
-    return Counts(passed or None, len(failed), _clean_names(failed))
+    return Counts(passed or None, len(failed), failed)
 
 
-def _read_go_json(text: str) -> Counts | None:
-    outcomes: dict[tuple[str, str], str] = {}
-    broken = False
-    for line in text.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(event, dict) or event.get("Action") not in ("pass", "fail"):
-            continue
-        if isinstance(name := event.get("Test"), str):
-            if "/" not in name:
-                outcomes[str(event.get("Package")), name] = event["Action"]
-        else:
-            broken |= event["Action"] == "fail"
-    failed = [name for (_, name), action in outcomes.items() if action == "fail"]
-    if not outcomes and not broken:
-        return None
-    if broken and not failed:
-        return Counts(len(outcomes) or None, None)
-    return Counts(len(outcomes) - len(failed), len(failed), _clean_names(failed))
-
-
-def _read_mocha(text: str) -> Counts | None:
-    passing = re.findall(r"^  (\d+) passing \(", text, re.MULTILINE)
-    failing = re.findall(r"^  (\d+) failing$", text, re.MULTILINE)
-    if not passing:
-        return None
-    names = re.findall(r"^ {2,}\d+\) (\S.*)$", text, re.MULTILINE)
-    return Counts(int(passing[-1]), int(failing[-1]) if failing else 0, _clean_names(names))
-
-
-_NODE_NAME = re.compile(
-    r"^(?:not ok \d+ - (?!.* # (?:SKIP|TODO))|✖ )(?!failing tests:)(.+?)(?: \([\d.]+ms\))?$", re.MULTILINE
-)
-
-
-def _read_node(text: str) -> Counts | None:
-    """Parse the output of `node --test`, in TAP format or in Node's own format."""
-    figures = dict(re.findall(r"^(?:#|ℹ) (pass|fail|cancelled) (\d+)$", text, re.MULTILINE))
-    if not {"pass", "fail"} <= figures.keys():
-        return None
-    names = _NODE_NAME.findall(text)
-    return Counts(int(figures["pass"]), int(figures["fail"]) + int(figures.get("cancelled", 0)), _clean_names(names))
-
-
-_READERS: dict[OutputKind, Callable[[str], Counts | None]] = {
-    "pytest": _read_pytest, "unittest": _read_unittest, "cargo": _read_cargo, "go": _read_go,
+_PASSED, _FAILED = r"(\d+) x?passed", r"(\d+) (?:failed|errors?)"
+# The parsers by the format of the output, in the order in which they are tried for a test script.
+_READERS: dict[str, Callable[[str], Counts | None]] = {
+    "jest": _build_reader(r"^Tests: +.+, \d+ total$", _PASSED, _FAILED, r"^  ● (.+ › .+|\S.*)$"),
+    "vitest": _build_reader(r"^ *Tests  .+ \(\d+\)$", _PASSED, _FAILED, r"^ *FAIL  (.+)$"),
+    "node": _build_reader(
+        r"^(?:#|ℹ) pass \d+\n(?:#|ℹ) fail \d+(?:\n(?:#|ℹ) cancelled \d+)?$", r"pass (\d+)", r"(?:fail|cancelled) (\d+)",
+        r"^(?:not ok \d+ - (?!.* # (?:SKIP|TODO))|✖ )(?!failing tests:)(.+?)(?: \([\d.]+ms\))?$",
+    ),
+    "mocha": _build_reader(
+        r"^  \d+ passing \(.*\)$(?:\n  \d+ pending$)?(?:\n  \d+ failing$)?", r"(\d+) passing", r"(\d+) failing",
+        r"^ {2,}\d+\) (\S.*)$",
+    ),
+    "pytest": _build_reader(
+        r"^=*\s*((?:\d+ [a-z]+(?:, )?)+|no tests ran) in [\d.]+s.*$", _PASSED, _FAILED,
+        r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$",
+    ),
+    "unittest": _read_unittest,
+    "cargo": _read_cargo,
+    "go": _read_go,
 }  # fmt: skip
-# Parsers for the output of a test script, in the order in which they are tried.
-_SCRIPT_READERS = (
-    _read_jest,
-    _read_vitest,
-    _read_node,
-    _read_mocha,
-    _read_pytest,
-    _read_unittest,
-    _read_cargo,
-    _read_go,
-)
-
-
-def _clean_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip()[:_MAX_NAME] for name in names))[:_MAX_NAMES]

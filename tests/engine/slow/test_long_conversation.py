@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.long_conversation import GOAL, hold
 from thinklsp.core.messages import find_compaction_origin
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 
