@@ -345,13 +345,12 @@ def test_failed_summary_is_replaced_by_recorded_facts() -> None:
         UserMessage((ToolResultBlock("s", "a.py, lines 1-2 of 9\n1\ty"), ToolResultBlock("f", "No.", is_error=True))),
         said("It is done."),
     )
-    former = Summary(failed_attempts=("sleeping",), next_action="wait", files_read=("z.py:1-2 (sha256 00)",))
+    former = Summary(failed_attempts=("sleeping",), next_action="wait", files_read=("z.py:1-2",))
     summary = build_summary(history, former, None)
     assert summary.decisions_done == ("edited a.py",)
     assert summary.notes == "It is done."
     assert (summary.failed_attempts, summary.next_action) == (("sleeping",), "wait")
-    assert summary.files_read[0] == "z.py:1-2 (sha256 00)"
-    assert [entry.partition(" ")[0] for entry in summary.files_read] == ["z.py:1-2", "a.py:1-2"]
+    assert summary.files_read == ("z.py:1-2", "a.py:1-2")
 
 
 def test_a_bounded_summary_keeps_the_newest_and_is_stable() -> None:

@@ -22,7 +22,7 @@ from thinklsp.core import errors
 from thinklsp.core.events import DataReceived, RetryScheduled, TextStreamed, ThinkingStreamed, ThinkingTick, TurnEvent
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter

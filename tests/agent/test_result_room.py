@@ -39,7 +39,7 @@ from thinklsp.tools.tool import AnyTool, Arguments, Tool, ToolContext
 WORD = "xyzzy"
 A, B = "untitled:a.py", "untitled:b.py"
 READING = re.compile(
-    r"^(?:- |RESULT of read_file: )?(untitled:\S+?)(?:, lines |:)(\d+)-(\d+)(?: of \d+$| \(sha256)", re.MULTILINE
+    r"^(?:- |RESULT of read_file: )?(untitled:\S+?)(?:, lines |:)(\d+)-(\d+)(?: of \d+)?$", re.MULTILINE
 )
 Choose = Callable[[str], Answer]
 

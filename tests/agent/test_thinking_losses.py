@@ -18,7 +18,7 @@ from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter

@@ -28,7 +28,7 @@ def _own(provider: str, url: str) -> Any:
     from thinklsp.lsp.editor.client import WorkDone
     from thinklsp.lsp.editor.turn_progress import TurnProgress
     from thinklsp.lsp.transport.connection import create_server
-    from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+    from thinklsp.providers.anthropic import AnthropicAdapter
     from thinklsp.providers.base import Endpoint
     from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 

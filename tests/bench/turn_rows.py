@@ -18,7 +18,7 @@ from tests.support.epilogue import gauge
 from tests.support.outside import Outside
 from tests.support.signing_server import Text, Thinking, answer, tool
 from thinklsp.core.messages import AssistantMessage, Message, UserMessage
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint
 from thinklsp.workspace.paths import compute_workspace_key
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thinklsp.cli.config import _format_values, build_efforts_table, build_settings_table
-from thinklsp.providers.catalogue import list_models
+from thinklsp.cli.config import build_efforts_table, build_settings_table
 from thinklsp.settings.admin_file import BudgetsSection
 
 ROOT = Path(__file__).parents[2]
@@ -75,53 +74,3 @@ def test_user_file_schema_accepts_documented_examples(inside):
         ("[actions]\nx = 1", ".actions"),
     ):
         assert any(place in found for found in refused(tomllib.loads(text), schema, schema)), text
-
-
-# Model -> what is sent in mode auto, off, and for efforts low, medium, high, xhigh, max; from each service's own page.
-SENT = {
-    "`claude-opus-4-6`": "adaptive | off | adaptive, effort low | adaptive, effort medium | adaptive, effort high | "
-    "adaptive, effort max | adaptive, effort max",
-    "`claude-sonnet-4-5`": "budget 10000 | off | budget 2048 | budget 10000 | budget 16384 | budget 32768 | "
-    "budget 32768",
-    "`claude-sonnet-5-5`": "adaptive | between tools | adaptive, effort low | adaptive, effort medium | "
-    "adaptive, effort high | adaptive, effort xhigh | adaptive, effort max",
-    "`gpt-6-sol`": "nothing | effort none | effort low | effort medium | effort high | effort xhigh | effort max",
-    "`gpt-5.1`": "nothing | effort none | effort low | effort medium | effort high | effort high | effort high",
-    "`gpt-5`": "nothing | effort minimal | effort low | effort medium | effort high | effort high | effort high",
-    "`gpt-4.1`": "nothing | nothing | nothing | nothing | nothing | nothing | nothing",
-    "`gemini-4-hydrogen`": "nothing | level LOW | level LOW | level MEDIUM | level HIGH | level XHIGH | level XHIGH",
-    "`gemini-3.6-flash`": "nothing | level MINIMAL | level LOW | level MEDIUM | level HIGH | level HIGH | level HIGH",
-    "`gemini-3-pro-preview`": "nothing | level LOW | level LOW | level HIGH | level HIGH | level HIGH | level HIGH",
-    "`gemini-2.5-pro`": "nothing | budget 128 | budget 2048 | budget 8192 | budget 16384 | budget 32768 | budget 32768",
-    "`gemini-2.5-flash-lite`": "budget -1 | budget 0 | budget 2048 | budget 8192 | budget 16384 | budget 24576 | "
-    "budget 24576",
-    "`deepseek-flash`": "nothing | off | effort low | effort high | effort high | effort max | effort max",
-}
-
-
-def test_the_table_of_efforts_says_what_each_service_is_sent():
-    rows = [line.strip("| ").split(" | ", 2) for line in build_efforts_table().splitlines()[2:]]
-    shown = {(provider, model): sent for provider, model, sent in rows}
-    assert {model: sent for (_, model), sent in shown.items() if model in SENT} == SENT
-    providers = ("anthropic", "openai", "google", "openai-compatible")
-    listed = {(provider, f"`{model}`") for provider in providers for model in list_models(provider)}
-    assert set(shown) == listed | {(provider, "any other") for provider in providers}
-
-
-VALUES = {
-    "an empty text": ({"type": "string", "default": ""}, "none, text"),
-    "a long text": ({"type": "string", "default": "x", "maxLength": 2000}, "`x`, text of at most 2,000 characters"),
-    "no text": ({"anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}], "default": None},
-        "none, text of at most 9 characters"),
-    "a pattern": ({"type": "string", "default": ".a", "pattern": "^.a$", "maxLength": 9}, "`.a`, text like `.a`"),
-    "a pattern without an example": ({"type": "string", "default": "", "pattern": "^.a$"}, "none, text"),
-    "a switch": ({"type": "boolean", "default": True}, "`true`, `false`"),
-    "a number": ({"type": "integer", "default": 1, "minimum": 1, "exclusiveMaximum": 2000},
-        "`1`, a whole number (at least 1 and less than 2,000)"),
-    "a list": ({"type": "array", "default": []}, "`[]`, a list of strings"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("part", "shown"), VALUES.values(), ids=VALUES)
-def test_values_are_shown_for_people(part, shown):
-    assert _format_values(part) == shown

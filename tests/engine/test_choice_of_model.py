@@ -131,7 +131,7 @@ REFUSALS: dict[str, tuple[list[Step], type[errors.ThinkLspError], str]] = {
     "no list": (answer(b'{"data": null}'), errors.TurnRefused, "did not return a list of models. Check the base URL"),
     "a page": (answer(b"<html>", content_type="text/html"), errors.TurnRefused, "did not return a list of models"),
     "a key is needed": (answer(b"{}", 401), errors.AuthenticationFailed, "set `THINKLSP_COMPATIBLE_API_KEY`"),
-    "no such address": (answer(b"404 page not found", 404), errors.ProviderError, "check `model`"),
+    "no such address": (answer(b"404 page not found", 404), errors.ProviderError, "check `model` and the base URL"),
     "trouble": (answer(b'{"error": "loading"}', 503), errors.ProviderError, "503"),
     "broken off": (["reset"], errors.TransportFailed, "127.0.0.1"),
 }

@@ -52,7 +52,7 @@ def play(turn: Turn, *script: Any) -> ScriptedModel:
     """The turn will talk to a scripted model."""
     model = ScriptedModel(script)
 
-    async def connect() -> ScriptedModel:
+    async def connect(_known: object) -> ScriptedModel:
         return model
 
     connect_to(turn, connect)

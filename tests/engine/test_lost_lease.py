@@ -17,7 +17,7 @@ from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Engine, Turn
 from thinklsp.providers.base import ModelRequest
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 
 
 class SilentModel(ScriptedModel):
@@ -32,7 +32,7 @@ class SilentModel(ScriptedModel):
 def ask_silent_model(turn: Turn) -> SilentModel:
     model = SilentModel(())
 
-    async def connect() -> SilentModel:
+    async def connect(_known: object) -> SilentModel:
         return model
 
     connect_to(turn, connect)

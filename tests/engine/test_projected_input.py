@@ -63,9 +63,9 @@ async def _measured(way: str, document: str) -> list[tuple[int, int]]:
                 request, EditorSettings(), {"provider": chosen.provider, "model": chosen.model}
             )
             turn.meter = ContextMeter()
-            measured = Measured(await turn.setup.connect(), turn.meter)
+            measured = Measured(await turn.setup.connect(()), turn.meter)
 
-            async def connected(caller: ModelCaller = measured) -> ModelCaller:
+            async def connected(_known: object, caller: ModelCaller = measured) -> ModelCaller:
                 return caller
 
             connect_to(turn, connected)

@@ -16,8 +16,6 @@ import httpcore
 import httpx
 import pytest
 
-from tests.http.fetching import serve
-from tests.support.shadowing import until
 from thinklsp.http.routes import BATCH_SECONDS, BatchingNetwork, BatchingStream, find_route, open_client
 from thinklsp.http.transport import to_transport_error
 
@@ -65,11 +63,6 @@ async def connected(talk: Serve, layers: int, tls: ssl.SSLContext) -> AsyncItera
         server.close()
         with suppress(asyncio.CancelledError):
             await asyncio.wait_for(asyncio.gather(*served), 60)
-
-
-async def write_much(connection: BatchingStream, timeout: float) -> None:  # noqa: ASYNC109 - as the library does
-    for _ in range(1_000):
-        await connection.write(bytes(65_536), timeout)
 
 
 async def turn_loop(rounds: int) -> None:
@@ -197,41 +190,6 @@ async def test_nothing_is_taken_before_it_is_asked_for(layers: int, untrusted_tl
 
 
 @LAYERS
-async def test_a_request_that_nobody_takes_times_out(layers: int, untrusted_tls: ssl.SSLContext) -> None:
-    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()
-        await done.wait()
-        writer.transport.abort()
-
-    done = asyncio.Event()
-    async with connected(hold, layers, untrusted_tls) as connection:
-        with pytest.raises(httpcore.WriteTimeout):
-            await write_much(connection, 0.2)
-        done.set()
-
-
-@LAYERS
-async def test_the_other_side_goes_away(layers: int, untrusted_tls: ssl.SSLContext) -> None:
-    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(2)
-        writer.write(b"bye")
-        await writer.drain()
-
-    async with connected(leave, layers, untrusted_tls) as connection:
-        assert not connection.get_extra_info("is_readable")
-        await connection.write(b"go", 60)
-        assert await connection.read(100, 60) == b"bye"
-        # An idle connection is asked before it is used again. The end of what lies within TLS twice is seen by reading.
-        if layers < 2:
-            await until(lambda: connection.get_extra_info("is_readable"), within=60)
-        with suppress(httpcore.ReadError):
-            assert await connection.read(100, 60) == b""
-        with pytest.raises(httpcore.WriteError):
-            await write_much(connection, 60)
-        assert connection.get_extra_info("is_readable")
-
-
-@LAYERS
 @pytest.mark.parametrize("hard", [False, True], ids=["ended", "reset"])
 async def test_the_line_is_cut(layers: int, hard: bool, untrusted_tls: ssl.SSLContext) -> None:
     """Below all that is secured: nobody takes leave."""
@@ -255,18 +213,6 @@ async def test_the_line_is_cut(layers: int, hard: bool, untrusted_tls: ssl.SSLCo
             while piece := await connection.read(100, 60):
                 read += piece
         assert read in (b"half of ", b"") if hard else read == b"half of "
-
-
-async def test_who_reads_is_told_that_the_connection_was_closed(untrusted_tls: ssl.SSLContext) -> None:
-    async def hold(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    async with connected(hold, 0, untrusted_tls) as connection:
-        reading = asyncio.create_task(connection.read(100))
-        await asyncio.sleep(0)
-        await connection.aclose()
-        with pytest.raises(httpcore.ReadError):
-            await reading
 
 
 @LAYERS
@@ -297,16 +243,6 @@ async def test_bytes_before_the_handshake_are_not_part_of_tls(untrusted_tls: ssl
         assert await connection.read(8, 60) == b"go ahead"
         with pytest.raises(httpcore.ConnectError):
             await connection.start_tls(trusting(), "localhost", 60)
-
-
-async def test_options_of_whoever_opens_it() -> None:
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    async with serve(lambda _r, w: w.close()) as port:
-        connection = await BatchingNetwork().connect_tcp("127.0.0.1", port, 60, "127.0.0.1", options)
-        raw = connection.get_extra_info("socket")
-        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert connection.get_extra_info("ssl_object") is None
-        await connection.aclose()
 
 
 @pytest.mark.parametrize(

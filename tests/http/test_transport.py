@@ -49,18 +49,6 @@ async def test_every_request_is_sent_by_httpx(transport: Transport, caplog: pyte
     assert [record.getMessage().split()[2] for record in caplog.records if record.name == "httpx"] == ["POST", "GET"]
 
 
-async def test_a_question_without_a_body(transport: Transport) -> None:
-    async with SseServer([answer(b"hello"), answer(b"", 307, location="https://elsewhere.example/")]) as server:
-        async with transport.get(f"{server.url}/v1/models/m?q=1", {"x-api-key": "k"}) as response:
-            assert await response.read(99) == b"hello"
-        received = server.received[0]
-        with pytest.raises(TransportFailed, match="elsewhere"):
-            async with transport.get(f"{server.url}/p", {}):
-                pass
-    assert (received.target, received.headers["x-api-key"], received.body) == ("/v1/models/m?q=1", "k", b"")
-    assert not {"content-length", "content-type", "transfer-encoding"} & received.headers.keys()
-
-
 async def test_a_request_and_its_answer(transport: Transport) -> None:
     body = b"x" * 300_000
     async with SseServer([answer(b"hello", 201, "Text/Plain; charset=utf-8", X_Thing="a")]) as server:

@@ -24,10 +24,7 @@ from thinklsp.identity.jwt_verifier import (
     MAX_AGE_SECONDS,
     MAX_OUTAGE_SECONDS,
     MIN_INTERVAL_SECONDS,
-    JwtVerifier,
-    KeyFetcher,
-    SigningKey,
-    SigningKeys,
+    OidcVerifier,
     parse_key_set,
 )
 from thinklsp.settings.user_file import NetworkSection
@@ -48,17 +45,11 @@ async def verifying(
     provider: IdentityProvider, clock: Callable[[], float], **changes: Any
 ) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
     """Check tokens with this clock for the age of the keys, and the real one for the tokens."""
-    fetcher = KeyFetcher(provider.section.model_copy(update=changes), NetworkSection())
-
-    async def fetch() -> dict[str, SigningKey]:
-        return parse_key_set(await fetcher.fetch_key_set())
-
-    keys = SigningKeys(fetch, clock)
+    verifier = OidcVerifier(provider.section.model_copy(update=changes), NetworkSection(), key_clock=clock)
     try:
-        yield JwtVerifier(provider.section, keys).verify
+        yield verifier.verify
     finally:
-        await keys.aclose()
-        await fetcher.aclose()
+        await verifier.aclose()
 
 
 async def test_keys_are_fetched_once_in_ten_minutes(provider: IdentityProvider) -> None:
@@ -222,12 +213,9 @@ def test_only_keys_for_signatures_are_used() -> None:
 
 
 async def test_verification_uses_its_clock(provider: IdentityProvider) -> None:
-    async def fetch() -> dict[str, SigningKey]:
-        return parse_key_set({"keys": [describe_key(make_rsa_key(), kid="one")]})
-
     now = time.time()
     moment = now
-    verifier = JwtVerifier(provider.section, SigningKeys(fetch), lambda: moment)
+    verifier = OidcVerifier(provider.section, NetworkSection(), lambda: moment)
     token = provider.sign(provider.make_claims(exp=int(now) + 10))
     assert (await verifier.verify(token)).ends_at == int(now) + 70
     moment = int(now) + 69
@@ -235,3 +223,4 @@ async def test_verification_uses_its_clock(provider: IdentityProvider) -> None:
     moment += 2
     with pytest.raises(TokenRefused, match="has expired"):
         await verifier.verify(token)
+    await verifier.aclose()

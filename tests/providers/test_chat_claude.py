@@ -52,22 +52,10 @@ def test_signed_thinking_of_a_gateway_goes_back_as_it_came() -> None:
     assert sent_back(answer, model_id="other") is None
 
 
-def test_signed_thinking_goes_back_though_none_of_it_can_be_read() -> None:
-    answer = streamed({"thinking_blocks": [{"type": "thinking", "thinking": "", "signature": "S"}]}, {"content": "Yes"})
-    assert sent_back(answer) == [{"type": "thinking", "thinking": "", "signature": "S"}]
-    assert sent_back(streamed({"thinking_blocks": [REDACTED]}, {"content": "Yes"})) == [REDACTED]
-
-
 @pytest.mark.parametrize("entries", ["Hm", [None, 1, {}], [{"type": "thinking", "thinking": 1, "signature": 2}], None])
 def test_blocks_that_cannot_be_read_are_left_out(entries: object) -> None:
     answer = streamed({"thinking_blocks": entries, "content": "Yes"})
     assert [type(block).__name__ for block in answer.blocks] == ["TextBlock"]
-
-
-def test_unsigned_blocks_are_shown_and_stay_here() -> None:
-    answer = streamed({"thinking_blocks": [{"type": "thinking", "thinking": "Hm"}]}, {"content": "Yes"})
-    assert isinstance(block := answer.blocks[0], ThinkingBlock)
-    assert (block.text, sent_back(answer)) == ("Hm", None)
 
 
 _TEXTS = st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=3)

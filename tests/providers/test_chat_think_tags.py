@@ -63,30 +63,6 @@ def test_where_the_text_is_cut_makes_no_difference(text: str, data: st.DataObjec
     assert split(*(text[one:other] for one, other in pairwise(places))) == split(text)
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(_TEXTS)
-def test_nothing_but_tags_and_blanks_is_lost(text: str) -> None:
-    thinking, answer = split(text)
-    opened = ThinkTagSplitter()
-    opened.feed(text)
-    if not opened.has_opened:
-        assert (thinking, answer) == ("", text)
-        return
-    rest = text.lstrip().removeprefix("<think>")
-    before, _, after = rest.partition("</think>")
-    assert (thinking, answer) == (before.lstrip(), after.lstrip())
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.lists(_TEXTS, min_size=1, max_size=20))
-def test_no_more_than_a_tag_is_held_back(texts: list[str]) -> None:
-    splitter = ThinkTagSplitter()
-    shown = sum(len(piece.text) for text in ["<think>a", *texts] for piece in splitter.feed(text))
-    rest = sum(len(piece.text) for piece in splitter.finish())
-    assert shown >= 1
-    assert rest < len("</think>")
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

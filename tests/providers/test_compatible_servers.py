@@ -9,8 +9,6 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.providers.families import FAMILIES, find_message
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
@@ -18,12 +16,10 @@ from tests.support.chat_samples import as_events, chunk, messages_of, run, serve
 from tests.support.hosts import Step, answer, head
 from tests.support.samples import asked, result, said
 from tests.support.services import call_model
-from tests.support.sizes import examples
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled
 from thinklsp.core.messages import AssistantMessage, UserMessage
-from thinklsp.core.stream_events import ArgumentBuffer
 from thinklsp.providers.base import Endpoint
 
 WHOLE = '{"path": "a", "text": "x{}y\\"z"}'
@@ -119,23 +115,6 @@ def test_what_is_not_one_object_stays_unreadable(case: str) -> None:
     [call] = run(chat_call(pieces)).message.tool_uses
     assert call.input is None
     assert chat_samples.raw(call)["function"]["arguments"] == "".join(pieces)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.dictionaries(st.text(max_size=5), st.text('{}null"\\a, ', max_size=20), max_size=3), st.data())
-def test_plain_joining_wins_wherever_it_is_json(value: dict[str, str], data: st.DataObject) -> None:
-    text = json.dumps(value)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    buffer = ArgumentBuffer()
-    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        buffer.append(text[start:end])
-    assert str(buffer) == text
-
-
-def test_two_calls_without_ids_stay_two() -> None:
-    entries = [{"function": {"name": "f", "arguments": json.dumps({"n": n})}} for n in (1, 2)]
-    calls = run(as_events(*(chunk({"tool_calls": [entry]}) for entry in entries), chunk(reason="stop"))).message
-    assert [call.input for call in calls.tool_uses] == [{"n": 1}, {"n": 2}]
 
 
 def test_long_arguments_that_come_whole_in_each_piece() -> None:
@@ -242,14 +221,6 @@ async def test_an_ending_that_says_broken_off_is_asked_again(family: str, word: 
     assert [event.restart for event in events if isinstance(event, RetryScheduled)] == [True]
 
 
-async def test_a_call_in_an_answer_that_broke_off_is_no_call() -> None:
-    call = chat_call(['{"path": "a"}']).replace(b'"tool_calls"}]', b'"network_error"}]')
-    assert b"network_error" in call
-    with pytest.raises(errors.ProviderError) as caught:
-        run(call)
-    assert caught.value.retryable
-
-
 # Faults of the model's output that are told as errors of the request.
 
 TOOL_USE_FAILED = {
@@ -303,12 +274,6 @@ async def test_bound_thinking_is_asked_again_in_the_same_words() -> None:
     refused = answer(json.dumps(TOOL_USE_FAILED).encode(), 400)
     _, received = await ask("anthropic", refused, end_stream("anthropic", "end_turn"), tries=2)
     assert received[0].json == received[1].json
-
-
-async def test_output_that_stays_unreadable_is_given_up() -> None:
-    refused = answer(json.dumps(TOOL_USE_FAILED).encode(), 400)
-    with pytest.raises(errors.ProviderError, match="tool_use_failed"):
-        await ask("chat", refused, refused, tries=2)
 
 
 # Addresses.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.hosts import Step, answer, head
+from tests.support.hosts import Step, answer
 from tests.support.services import (
     CALLS,
     ODD,
@@ -103,14 +103,6 @@ def test_a_clean_end_in_the_middle_is_never_an_answer(where: Place) -> None:
     assert all(text_of(message) == text_of(whole) for message in taken)
 
 
-async def test_lines_may_be_of_any_length(where: Place) -> None:
-    long = "Lorem 🙂 " * 30_000
-    turn = {"text": long}
-    data = streamed(where, {"thinking": long}, turn, pacing={"chunk_chars": 1_000_000})
-    assert max(map(len, data.split(b"\n"))) > 64 * 1024
-    assert finished(await called(where, [head(), data])).text == long
-
-
 # Every shape of every service, since proxies speak for any of them; `error:` is a field name of older llama.cpp.
 SHAPES = {
     "anthropic": b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Boom"}}\n\n',
@@ -161,32 +153,12 @@ async def test_json_or_a_page_instead_of_a_stream(where: Place) -> None:
     assert [event.restart for event in seen if isinstance(event, RetryScheduled)] == [False]
 
 
-def test_a_flat_error_ends_a_responses_stream() -> None:
-    where = place(*SIDES["openai"])
-    events = events_of(streamed(where, *CALLS))
-    for begun in range(len(events) - 1):
-        with pytest.raises(ProviderError, match="Boom") as broken:
-            read(where, b"".join(events[:begun]) + SHAPES["flat"] + b"".join(events[begun:]))
-        assert broken.value.retryable
-
-
 @pytest.mark.parametrize("cut", ['{"path": "a", "old_te', '{"path": "x.py', "{"])
 def test_a_call_that_was_cut_is_no_call(where: Place, cut: str) -> None:
     answer_of = read(where, streamed(where, {"tool": "edit_file", "input_json": cut}, stop_reason="max_tokens"))
     assert answer_of.message.stop_reason == "max_tokens"
     # One service gives arguments whole, so that it gives none of a call that was cut.
     assert [call.input for call in answer_of.message.tool_uses] == ([] if where.provider == "google" else [None])
-
-
-def test_a_call_without_arguments_has_an_empty_object(where: Place) -> None:
-    # Where arguments are objects there is no text of them that could be empty.
-    ways: list[dict[str, Any]] = [{}] if where.provider == "google" else [{}, {"input_json": ""}, {"input_json": "{}"}]
-    for arguments in ways:
-        step = {"block": [{"tool": "list_files", **arguments}]}
-        dialect = where.dialect({"step": [step, {"block": [{"text": "Done."}]}]})
-        first, last = play(where, dialect, replace(request_of(where), conversation=()), ["a"])
-        assert [call.input for call in first.message.tool_uses] == [{}]
-        assert last.message.text == "Done."
 
 
 def results_of(message: AssistantMessage, count: int) -> UserMessage | None:

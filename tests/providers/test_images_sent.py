@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.images import MAKERS, image, png
+from tests.support.images import image, png
 from tests.support.services import SIDES, Place, ask, place, request_of
 from thinklsp.core.errors import ImageRefused
-from thinklsp.core.messages import AssistantMessage, ImageBlock, ImageType, TextBlock, ToolResultBlock, UserMessage
+from thinklsp.core.messages import AssistantMessage, ImageBlock, TextBlock, ToolResultBlock, UserMessage
 from thinklsp.engine.turn_request import check_images
 from thinklsp.providers.base import ModelRequest
 from thinklsp.providers.catalogue import Catalogue, find_model
@@ -72,16 +72,6 @@ def test_equal_images_give_equal_bytes_and_later_turns_keep_them(name: str) -> N
     [place_] = [at for at in range(len(body)) if body.startswith(DATA.encode(), at)]
     # Anthropic's breakpoint at the end of the message stays, because two messages have one.
     assert bytes(where.encode(later).body)[: place_ + len(DATA)] == body[: place_ + len(DATA)]
-
-
-@pytest.mark.parametrize("media_type", MAKERS)
-@pytest.mark.parametrize("name", NAMES)
-def test_strict_simulators_take_valid_images(name: str, media_type: ImageType) -> None:
-    where = at(name)
-    if media_type not in where.model.accepted_images or (name, media_type) == ("ollama", "image/gif"):
-        pytest.skip("this service takes no such image")
-    dialect = where.dialect({"step": [{"block": [{"text": "A shot."}]}]})
-    assert ask(where, dialect, asked(where, image(media_type), image())).message.text == "A shot."
 
 
 @pytest.mark.parametrize("name", NAMES)

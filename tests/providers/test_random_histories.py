@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.providers.families import FAMILIES
-from tests.providers.replay_chat import NO_RESULT
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from tests.support.chat_samples import KINDS, messages_of
 from tests.support.google_samples import BUDGET, DUMMY, LEVELS, UNKNOWN
@@ -189,24 +188,6 @@ def test_whatever_the_history_every_call_is_answered_at_once(conversation: Conve
     for one, other in pairwise(messages):
         assert one["role"] != other["role"] or one["role"] == "tool"
     assert "Foreign" not in json.dumps(messages)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(chat_histories())
-def test_results_reach_their_calls(conversation: Conversation) -> None:
-    """By the neutral ids of the conversation: every result stands behind its own call, and no other does."""
-    wanted = []
-    for index, message in enumerate(conversation):
-        if not isinstance(message, AssistantMessage):
-            continue
-        answered: list[str] = []
-        for role, group in groupby(conversation[index + 1 :], key=lambda later: later.role):
-            if role == "user":
-                blocks = [block for later in group for block in later.blocks]
-                answered = [block.tool_use_id for block in blocks if isinstance(block, ToolResultBlock)]
-                break
-        wanted += [f"of {one.id}" if one.id in answered else NO_RESULT for one in message.tool_uses]
-    assert [message["content"] for message in messages_of(conversation) if message["role"] == "tool"] == wanted
 
 
 _GOOGLE_ORIGINS: Origins = st.sampled_from([{}, {}, {"model": "gemini-4-argon"}, {"provider": "openai"}])

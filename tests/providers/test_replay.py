@@ -26,7 +26,6 @@ from thinklsp.core.messages import (
     RedactedThinkingBlock,
     ServerToolBlock,
     TextBlock,
-    ThinkingBlock,
     ToolUseBlock,
     UserMessage,
     ensure_unique_call_ids,
@@ -256,27 +255,6 @@ def test_a_model_that_always_thinks_gets_adaptive_thinking() -> None:
     assert body["thinking"] == {"type": "adaptive", "display": "omitted"}
 
 
-def strip_thinking(conversation: Conversation) -> Conversation:
-    """Take all that was sealed away, as the agent does where a server refused it."""
-    return tuple(
-        replace(
-            message,
-            blocks=tuple(
-                replace(block, raw=None) for block in message.blocks if isinstance(block, TextBlock | ToolUseBlock)
-            ),
-        )
-        if isinstance(message, AssistantMessage)
-        else message
-        for message in conversation
-    )
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_what_has_been_stripped_is_rebuilt_as_if_foreign(family: str) -> None:
-    samples = FAMILIES[family].samples
-    assert SENT[family](strip_thinking(samples.loop())) == FOREIGN[family][-1]
-
-
 def test_blocks_without_words_of_ours_stay_with_their_issuer() -> None:
     sealed = google_samples.sealed
     blocks: list[ContentBlock] = [
@@ -356,12 +334,6 @@ def test_deepseek_wants_the_field_on_every_answer_with_calls(came: str) -> None:
     assert gateway[1]["reasoning_content"] == ""
 
 
-def test_openai_is_sent_no_reasoning() -> None:
-    for block in BLOCKS.values():
-        turn = said(*([block] if block else []), chat_samples.text("x"))
-        assert messages_of((A, turn, B), server("openai"))[1] == {"role": "assistant", "content": "x"}
-
-
 ORIGINS = [{"model": "other"}, {"host": "https://other.example"}, {"key": "0" * 16}, {"provider": "openai"}]
 
 
@@ -382,8 +354,3 @@ def test_tags_that_were_split_off_never_come_back(kind: str) -> None:
     assert sent["content"] == "The tag is <think>. "
     # Who demands the field gets the thinking bare.
     assert [sent[name] for name in REASONING if name in sent] == (["hm"] if kind == "deepseek" else [])
-
-
-def test_a_seal_of_another_kind_of_block_is_no_thinking() -> None:
-    block = ThinkingBlock("x", chat_samples.sealed({"type": "thinking", "signature": "Sig"}))
-    assert messages_of((A, said(block, chat_samples.text("y")), B))[1] == {"role": "assistant", "content": "y"}

@@ -399,13 +399,6 @@ def test_same_value_same_bytes(family: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_half_a_surrogate_pair_is_replaced(family: str) -> None:
-    """Halves are no text to the services: they would refuse the conversation for ever."""
-    body = encode_body(family, conversation=(UserMessage.from_text("half: \ud83d, whole: \ud83d\ude00, \u2028"),))
-    assert "half: \ufffd, whole: \U0001f600, \u2028" in json.dumps(body, ensure_ascii=False)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_the_repr_of_a_request_shows_no_secret(family: str) -> None:
     samples = FAMILIES[family].samples
     sample: ModelRequest = samples.REQUESTS["details" if family == "chat" else "tool loop"]

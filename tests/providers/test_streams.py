@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.providers.families import FAMILIES, find_message, list_cases, read_case
 from tests.providers.rubbish import RUBBISH
-from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
+from tests.support import anthropic_samples, chat_samples, openai_samples
 from tests.support.openai_samples import as_events, run_whole
 from tests.support.sizes import examples
 from thinklsp.core import errors
@@ -237,35 +237,6 @@ def test_a_whole_body_that_is_no_answer(body: Any, kind: type[errors.ProviderErr
     with pytest.raises(kind) as caught:
         run_whole(body)
     assert type(caught.value) is kind
-
-
-def test_thoughts_tell_what_they_have_cost_so_far() -> None:
-    decoder = google_samples.ADAPTER.create_decoder()
-    counts = []
-    for counted in (None, 40, 40, 52):
-        usage = {} if counted is None else {"usageMetadata": {"thoughtsTokenCount": counted}}
-        counts += [
-            event.delta.tokens
-            for event in decoder.feed("", json.dumps(google_samples.chunk({"text": "x", "thought": True}) | usage))
-            if isinstance(event, BlockDelta) and isinstance(event.delta, ThinkingDelta)
-        ]
-    assert counts == [None, 40, None, 12]
-
-
-REFUSALS = [
-    *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION", "MODEL_ARMOR"),
-    *("PUP_LIMITED_DISABLED", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_OTHER", "IMAGE_RECITATION"),
-]
-
-
-@pytest.mark.parametrize("reason", REFUSALS)
-def test_a_refusal_names_its_reason_or_repeats_the_words(reason: str) -> None:
-    for more, words in (({}, reason), ({"finishMessage": "Not this."}, "Not this.")):
-        data = google_samples.as_stream(google_samples.chunk({"text": "x"}, reason=reason, **more))
-        message, _, explanation = google_samples.run(data)
-        assert message.stop_reason == "refusal"
-        assert words in (explanation or "")
-        assert not more or explanation == words
 
 
 @pytest.mark.parametrize("family", RUBBISH)

@@ -24,9 +24,8 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from thinklsp.providers import anthropic_adapter as anthropic
+from thinklsp.providers import anthropic, google
 from thinklsp.providers import chat_adapter as openai_chat
-from thinklsp.providers import google_adapter as google
 from thinklsp.providers import responses_adapter as openai_responses
 from thinklsp.providers.base import ModelRequest, Thinking
 

@@ -132,17 +132,6 @@ async def test_images_go_to_memory_and_back_with_their_session(tmp_path: Path) -
         assert await store.get(session.id, "w") == later
 
 
-async def test_the_cache_lets_go_of_sessions_with_many_images(tmp_path: Path) -> None:
-    large = [parse_image("large.png", png(shade=shade) + bytes(4_900_000), "image/png") for shade in range(2)]
-    async with opened(tmp_path) as store:
-        sessions = []
-        for _ in range(6):
-            session = await store.create("w")
-            sessions.append(await store.update(session.id, lambda now: one_turn(now, *large)))
-        assert len(store._cache.stored_sessions) == 4
-        assert [await store.get(session.id, "w") for session in sessions] == sessions
-
-
 def test_image_of_an_unknown_type_is_damage() -> None:
     row = encode_message(UserMessage((SHOT, TextBlock("Look."))))
     blocks = row.blocks.replace(b"image/png", b"image/xyz")

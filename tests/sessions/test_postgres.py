@@ -24,12 +24,13 @@ from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn, opened
 from tests.support.watching import seen
 from thinklsp.core.errors import SessionError, StoreUnreachable
+from thinklsp.core.events import Fallback
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import EditIntent
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.postgres.connection_pool import build_conninfo, describe_address
 from thinklsp.sessions.postgres.maintenance import check_store, load_migrations
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.store import CopyReport, SessionStore, copy_sessions
@@ -42,6 +43,7 @@ TABLES = (
     "archive",
     "usage",
     "ledger",
+    "remedy",
     "image",
     "lease",
     "session_key",
@@ -79,6 +81,7 @@ FOREIGN: dict[str, tuple[Call, object]] = {
     "read_transcript": (lambda store, session: store.read_transcript(session.id, None), "This workspace has no such"),
     "delete": (lambda store, session: store.delete(session.id, None), "This workspace has no such session"),
     "find_in_use": (lambda store, session: store.find_in_use([session.id]), frozenset()),
+    "list_fallbacks": (lambda store, session: store.list_fallbacks(session.id, "s"), "This workspace has no such"),
     "list_unknown_edits": (lambda store, session: store.list_unknown_edits("w"), ()),
     "find_written_turn": (lambda store, session: store.find_written_turn("w"), None),
     "list_written_files": (lambda store, session: store.list_written_files("w", SINCE), ()),
@@ -92,6 +95,7 @@ async def fill(store: SessionStore) -> tuple[Session, EditIntent]:
     session, _ = await store.compact(session.id, lambda old: one_turn(1, old.replace_conversation(())), "note", SPENT)
     applied = await store.record_intent(session.id, "w", "t", [EDIT])
     await store.settle_edit(applied, {EDIT.uri: "applied"})
+    await store.keep_fallback(session.id, "s", Fallback("effort", "m", "high", "low", ()))
     return session, await store.record_intent(session.id, "w", "t", [EDIT])
 
 
@@ -324,7 +328,7 @@ def test_without_the_package_a_sentence_names_the_command() -> None:
     program = """
 import asyncio, sys
 sys.modules["psycopg"] = None
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.core.errors import SessionError
 try:
     asyncio.run(PostgresStore(lambda: "").create("w"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -21,8 +21,8 @@ from thinklsp.core.messages import ImageBlock, ThinkingBlock
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.encryption import RowConnection
 from thinklsp.sessions.ledger import PlannedWrite
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.postgres.maintenance import EncryptionReport, encrypt_store, prune
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_revision, read_session
 from thinklsp.sessions.spending import read_utc_date
@@ -46,9 +46,20 @@ def create_key() -> str:
 KEY = create_key()
 
 
+OPENED: list[PostgresStore] = []
+
+
+@pytest.fixture(autouse=True)
+async def close_stores() -> AsyncIterator[None]:
+    yield
+    while OPENED:
+        await OPENED.pop().aclose()
+
+
 def open_store(server: PostgresServer, identity: ClientIdentity, *keys: str) -> PostgresStore:
     """Return a store whose tenant has these keys. Without keys, it encrypts nothing."""
-    return server.create_store(identity, load_keys=(lambda: "\n".join(keys)) if keys else None)
+    OPENED.append(server.create_store(identity, load_keys=(lambda: "\n".join(keys)) if keys else None))
+    return OPENED[-1]
 
 
 def fill_session(session: Session) -> Session:
@@ -128,8 +139,6 @@ async def test_the_database_sees_no_text(
     assert ("encrypted in the database" in (await store.read_status()).protection) is is_encrypted
     [earlier] = await other.list_earlier_edits("w", [EDIT.uri], SINCE, 9)
     assert (earlier.before, earlier.after) == (EDIT.before, EDIT.after)
-    for each in (store, other):
-        await each.aclose()
 
 
 # From where to where somebody who can write in the database moves an encrypted message, by generation and sequence.
@@ -157,8 +166,6 @@ async def test_a_message_in_another_place_counts_as_damaged(
     assert two.conversation[-1] in found.conversation
     assert "damaged or cannot be decrypted" in reader.problems[0]
     assert await reader.get(one.id, "w") == one
-    for each in (store, reader):
-        await each.aclose()
 
 
 async def test_other_contents_in_another_place_count_as_damaged(
@@ -181,21 +188,12 @@ async def test_other_contents_in_another_place_count_as_damaged(
     found = await reader.get(two.id, "w")
     assert (found.title, found.prompts) == (UNREADABLE, ())
     assert CANARY not in repr([archive.note for archive in await reader.list_archives(two.id)])
-    assert not any(isinstance(block, ImageBlock) for message in found.conversation for block in message.blocks)
-    assert (
-        sum(
-            block.raw is not None
-            for message in found.conversation
-            for block in message.blocks
-            if isinstance(block, ThinkingBlock)
-        )
-        == 0
-    )
+    blocks = [block for message in found.conversation for block in message.blocks]
+    assert not any(isinstance(block, ImageBlock) for block in blocks)
+    assert [block for block in blocks if isinstance(block, ThinkingBlock) and block.raw is not None] == []
     turn = await reader.find_written_turn("w", session_id=two.id)
     assert turn is not None
     assert [entry.is_damaged for edit in turn.edits for entry in edit.entries] == [True]
-    for each in (store, reader):
-        await each.aclose()
 
 
 async def test_without_its_key_a_session_is_neither_read_nor_changed(
@@ -249,7 +247,6 @@ async def test_a_command_that_prints_no_key_is_a_sentence(
     with pytest.raises(SessionError, match=r"It must print 32 random bytes in hexadecimal") as refused:
         await store.list_sessions(None)
     assert CANARY not in str(refused.value)
-    await store.aclose()
 
 
 async def test_a_rotated_key_is_found_by_running_servers(postgres: PostgresServer, somebody: ClientIdentity) -> None:
@@ -268,8 +265,6 @@ async def test_a_rotated_key_is_found_by_running_servers(postgres: PostgresServe
     assert await after.get(session.id, "w") == renewed
     with pytest.raises(SessionError, match=r"Let the command in \[store\] key_command print this key, too"):
         await before.get(session.id, "w")
-    for each in (server, after, before):
-        await each.aclose()
 
 
 def test_a_tenant_without_keys_does_not_stop_the_others(postgres: PostgresServer, somebody: ClientIdentity) -> None:
@@ -329,8 +324,6 @@ async def test_existing_sessions_are_encrypted_while_servers_run(
     assert await fresh.get(used.id, "w") == used
     with pytest.raises(SessionError, match="sees only the sessions of one user"):
         encrypt_store(postgres.url, lambda _: create_key)
-    for each in (plain, server, fresh):
-        await each.aclose()
 
 
 async def test_a_session_encrypted_during_a_read_is_read_as_a_whole(
@@ -350,8 +343,6 @@ async def test_a_session_encrypted_during_a_read_is_read_as_a_whole(
     assert server._database.read(read_while_encrypting, session.id) == (session, True, True)
     assert await server.get(session.id, "w") == session
     assert find_traces(postgres, somebody) == []
-    for each in (plain, server):
-        await each.aclose()
 
 
 async def test_a_session_without_its_key_is_not_continued(postgres: PostgresServer, somebody: ClientIdentity) -> None:
@@ -371,8 +362,6 @@ async def test_a_session_without_its_key_is_not_continued(postgres: PostgresServ
             await each.release(session.id)
     after = dump(postgres, somebody)
     assert before | {"lease": ()} == after | {"lease": ()}
-    for each in (server, other):
-        await each.aclose()
 
 
 async def test_an_edit_that_cannot_be_decrypted_is_not_settled(
@@ -385,8 +374,6 @@ async def test_an_edit_that_cannot_be_decrypted_is_not_settled(
     assert await stranger.list_unknown_edits("w") == ()
     owner = open_store(postgres, somebody, KEY)
     assert [edit.turn_id for edit in await owner.list_unknown_edits("w")] == ["t2"]
-    for each in (stranger, owner):
-        await each.aclose()
 
 
 async def test_a_deleted_or_pruned_session_leaves_no_key(postgres: PostgresServer, somebody: ClientIdentity) -> None:
@@ -397,7 +384,6 @@ async def test_a_deleted_or_pruned_session_leaves_no_key(postgres: PostgresServe
     postgres.execute("UPDATE session SET updated = 0 WHERE tenant = %s", somebody.tenant)
     assert prune(postgres.owner_url, timedelta(days=1)) == 1
     assert find_kept(postgres, somebody) == []
-    await store.aclose()
 
 
 async def test_copies_are_encrypted_and_decrypted(
@@ -418,8 +404,6 @@ async def test_copies_are_encrypted_and_decrypted(
         assert report.copied == 0
         assert "A part of this session is damaged" in report.errors[session.id]
         assert await folder.list_sessions(None) == ()
-    for each in (first, second):
-        await each.aclose()
 
 
 def encrypt(server: PostgresServer, identity: ClientIdentity, *keys: str) -> EncryptionReport:

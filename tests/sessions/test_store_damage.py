@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.sessions.migrating_sessions import FIXTURES, laid_out
 from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
     EDIT,
@@ -31,9 +29,6 @@ from tests.support.stored_sessions import (
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.store_folder import FileLeases
-
-Use = Callable[[Path], Awaitable[bool]]
-FLIPS = 40
 
 
 async def filled(folder: Path, count: int = 4) -> list[Session]:
@@ -76,7 +71,7 @@ async def set_aside(folder: Path) -> bool:
     return bool(kept)
 
 
-async def check_flips(folder: Path, random: Random, flips: int, used: Use = set_aside) -> int:
+async def check_flips(folder: Path, random: Random, flips: int) -> int:
     """Return how many of the files were set aside. One that is not survived is named, with its flips, and stays."""
     await filled(folder / "original")
     aside = 0
@@ -90,26 +85,13 @@ async def check_flips(folder: Path, random: Random, flips: int, used: Use = set_
         damaged = folder / f"flip{number}.db"
         damaged.write_bytes(content)
         try:
-            aside += await used(copy)
+            aside += await set_aside(copy)
         except BaseException as error:
             error.add_note(f"The damaged file is kept as {damaged}; offsets and flipped bits: {flipped}")
             raise
         damaged.unlink()
         shutil.rmtree(copy)
     return aside
-
-
-async def test_a_damaged_file_that_was_not_survived_is_named_and_kept(tmp_path: Path) -> None:
-    async def failing(_folder: Path) -> bool:
-        raise SessionError("lost")
-
-    with pytest.raises(SessionError) as raised:
-        await check_flips(tmp_path, Random(7), FLIPS, failing)
-    [note] = raised.value.__notes__
-    content, damaged = database(tmp_path / "original").read_bytes(), (tmp_path / "flip0.db").read_bytes()
-    assert str(tmp_path / "flip0.db") in note
-    [flipped] = [(at, a ^ b) for at, (a, b) in enumerate(zip(content, damaged, strict=True)) if a != b]
-    assert str(flipped) in note
 
 
 @pytest.mark.parametrize(
@@ -204,17 +186,3 @@ def test_a_damaged_id_is_locked_inside_the_folder(tmp_path: Path, session_id: st
     leases.release(session_id)
     assert leases.is_free(session_id)
     assert os.listdir(locks) == []
-
-
-async def test_damaged_old_store_gives_sessions_to_new_one(tmp_path: Path) -> None:
-    """It has no table of remedies yet."""
-    laid_out(tmp_path, FIXTURES[0])
-    [(size,)] = run_sql(database(tmp_path), "PRAGMA page_size")
-    [(page,)] = run_sql(database(tmp_path), "SELECT rootpage FROM sqlite_schema WHERE name = 'usage_by_day'")
-    content = bytearray(database(tmp_path).read_bytes())
-    content[(page - 1) * size : page * size] = b"x" * size
-    database(tmp_path).write_bytes(content)
-    async with opened(tmp_path) as store:
-        [summary] = await store.list_sessions(None)
-        assert await store.get(summary.id, "w") == full_session(Session(summary.id, "w"))
-        assert "with the session that could be read" in store.problems[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -184,11 +183,6 @@ async def writing_behind_a_lock(folder: Path) -> AsyncIterator[asyncio.Task[Sess
         release()
 
 
-async def test_a_lock_that_is_not_given_back_in_time_is_not_waited_for(tmp_path: Path) -> None:
-    async with writing_behind_a_lock(tmp_path) as writing:
-        assert (await writing).steps == 4
-
-
 @pytest.mark.timing
 async def test_the_loop_goes_on_while_another_program_holds_the_lock(tmp_path: Path) -> None:
     async with writing_behind_a_lock(tmp_path) as writing:
@@ -226,28 +220,6 @@ async def test_a_store_that_is_locked_from_the_start_is_tried_again(tmp_path: Pa
             assert {summary.id for summary in await store.list_sessions("w")} == {old.id, new.id}
     async with opened(tmp_path) as store:
         assert await store.get(new.id, "w") == new
-
-
-_LIMITED = """
-import asyncio, resource, sys
-from pathlib import Path
-from tests.support.stored_sessions import one_turn, opened_with_session
-async def main():
-    async with opened_with_session(Path(sys.argv[1])) as (store, session):
-        size = int(sys.argv[2])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        for number in range(40):
-            session = await store.update(session.id, lambda now: one_turn(number, now))
-        print((await store.get(session.id, "w")).steps, len(store.problems), store.problems[0])
-asyncio.run(main())
-"""
-
-
-def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _LIMITED, str(tmp_path), str(200_000)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
-    assert done.stdout.startswith("82 1 The session store"), done.stderr
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
 def make_folder(folder: Path, mode: int = 0o700) -> Path:

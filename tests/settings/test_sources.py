@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.model import KEYS, Settings, build_settings_schema, read_value
-from thinklsp.settings.sources import EditorSettings, find_ignored, load_user_settings, resolve_settings
+from thinklsp.settings.sources import EditorSettings, load_user_settings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
 
 NO_FILE = {"THINKLSP_CONFIG": "/nonexistent/config.toml"}
@@ -132,25 +132,23 @@ def test_editor_settings_can_only_choose_or_tighten(key: str, own: Any, asked: A
     variable = {"maxSteps": "THINKLSP_MAX_STEPS"}.get(key) or "THINKLSP_" + "".join(
         f"_{c}" if c.isupper() else "_" if c == "." else c for c in key
     ).upper()
-    settings = user(**({} if own is None else {variable: str(own)}))
+    settings = user_with(("anthropic", "google"), None, **({} if own is None else {variable: str(own)}))
     assert settings.problems == ()
-    keyed = frozenset(("anthropic", "google"))
-    made = resolve_settings(settings, editor({key: asked}), keyed=keyed)
+    made = resolve_settings(settings, editor({key: asked}))
     assert read_value(made.settings, key) == counts
     # What does not count is said by its key, unless it makes no difference, and it is said once.
-    told, sentences = find_ignored(settings, editor({key: asked}), keyed=keyed)
+    told, sentences = EditorSettings().apply_configuration({key: asked}, settings)
     assert [key in sentence for sentence in sentences] == ([] if asked == counts else [True])
-    assert find_ignored(settings, told, keyed=keyed) == (told, ())
-    assert find_ignored(settings, told.apply_configuration({key: asked})[0], keyed=keyed)[1] == ()
+    assert told.apply_configuration({key: asked}, settings) == (told, ())
 
 
 def test_all_that_would_loosen_is_one_sentence() -> None:
-    asked = editor({"maxSteps": 99, "edits": {"review": "never"}, "budget": {"usdPerTurn": 2}, "provider": "openai"})
-    loosening, unkeyed = find_ignored(user(THINKLSP_BUDGET_USD_PER_TURN="1"), asked, keyed=frozenset())[1]
+    asked = {"maxSteps": 99, "edits": {"review": "never"}, "budget": {"usdPerTurn": 2}, "provider": "openai"}
+    loosening, unkeyed = EditorSettings().apply_configuration(asked, user(THINKLSP_BUDGET_USD_PER_TURN="1"))[1]
     assert ": budget.usdPerTurn, edits.review, maxSteps." in loosening
     assert "provider" in unkeyed
     assert "no key for openai" in unkeyed
-    _, [said] = find_ignored(user(THINKLSP_PROVIDER="google"), editor({"provider": "simulator"}), keyed=frozenset())
+    _, [said] = EditorSettings().apply_configuration({"provider": "simulator"}, user(THINKLSP_PROVIDER="google"))
     assert said == "The editor setting `provider` was ignored because your own settings choose google."
 
 
@@ -172,23 +170,9 @@ PUSHED: list[tuple[str, list[tuple[Any, bool]]]] = [
 def test_a_changed_wrong_value_is_told_and_the_same_one_is_not(key: str, pushed: list[tuple[Any, bool]]) -> None:
     mine, made = user(), EditorSettings()
     for value, told in pushed:
-        made, refused = made.apply_configuration({key: value, "model": "m"}, mine)
-        made, loosening = find_ignored(mine, made, keyed=frozenset())
-        sentences = (*refused, *loosening)
+        made, sentences = made.apply_configuration({key: value, "model": "m"}, mine)
         assert [key in sentence for sentence in sentences] == [True] * told, value
         assert SECRET not in f"{made!r}{sentences}"
-
-
-def test_of_several_wrong_values_only_the_changed_one_is_told() -> None:
-    mine = user()
-    made, first = EditorSettings().apply_configuration({"effort": "HIGH", "verify": "never"}, mine)
-    made, [again] = made.apply_configuration({"effort": "HIGH", "verify": "no"}, mine)
-    assert (len(first), "verify" in again) == (2, True)
-    made, _ = find_ignored(mine, made.apply_configuration({"maxSteps": 99})[0], keyed=frozenset())
-    _, [loosening] = find_ignored(
-        mine, made.apply_configuration({"maxSteps": 99, "provider": "google"})[0], keyed=frozenset()
-    )
-    assert "provider" in loosening
 
 
 # What was pushed, then something in place of a whole group; and what of it is kept.
@@ -343,22 +327,16 @@ def test_rejected_value_names_its_limit_and_is_not_applied(key: str, value: Any,
 SMALL_BUDGETS: list[tuple[tuple[str, ...], str | None, Any, bool]] = [
     (("google",), None, None, True),
     (("google",), None, "google", True),
-    (("google",), None, "auto", True),
-    (("google", "openai-compatible"), None, None, True),
     (("google", "openai-compatible"), None, "openai-compatible", False),
     (("anthropic", "google"), None, None, False),
-    (("openai", "google"), None, None, False),
     (("anthropic", "google"), "google", None, True),
-    (("anthropic", "google"), "google", "auto", True),
     (("anthropic", "google"), None, "google", True),
     (("anthropic", "google"), "google", "anthropic", False),
-    (("google",), None, "simulator", False),
     (("google",), "simulator", None, False),
     # The editor's provider does not count without a key, or where it is none.
     (("google",), None, "anthropic", True),
     (("anthropic",), None, "google", False),
     (("google",), None, "nobody", True),
-    (("google",), None, ["anthropic"], True),
     ((), None, None, False),
 ]
 KEYS_OF = {
@@ -379,36 +357,31 @@ def user_with(keyed: tuple[str, ...], own: str | None, toml: str = "", folder: P
 def test_small_budgets_are_for_gemini(keyed: tuple[str, ...], own: str | None, asked: Any, counts: bool) -> None:
     mine = user_with(keyed, own)
     assert set(list_keyed_providers(mine)) == set(keyed)
-    first, said = EditorSettings().apply_configuration({"thinking.budgetTokens": 2048}, mine, keyed=frozenset(keyed))
+    first, said = EditorSettings().apply_configuration({"thinking.budgetTokens": 2048}, mine)
     assert said == ()
     for budget in (-1, 0, 1, 512, 1023):
         raw = {"thinking.budgetTokens": budget, **({} if asked is None else {"provider": asked})}
-        second, sentences = first.apply_configuration(raw, mine, keyed=frozenset(keyed))
+        second, sentences = first.apply_configuration(raw, mine)
         about = [sentence for sentence in sentences if "`provider` was" not in sentence]
         assert second.values["thinking.budgetTokens"] == (budget if counts else 2048)
         assert len(about) == (0 if counts else 1)
         if not counts:
             assert "`thinking.budgetTokens` was rejected: it must be at least 1024 " in about[0]
             assert about[0].endswith("The previous value is kept.")
-    lowest, [sentence] = first.apply_configuration(
-        {"provider": "google", "thinking.budgetTokens": -2}, mine, keyed=frozenset(keyed)
-    )
+    lowest, (sentence, *_) = first.apply_configuration({"provider": "google", "thinking.budgetTokens": -2}, mine)
     assert lowest.values["thinking.budgetTokens"] == 2048
     assert ("at least -1." in sentence) is ("google" in keyed)
 
 
 def test_rejected_provider_keeps_the_previous_one() -> None:
-    keyed = frozenset(("anthropic", "google"))
     mine = user(ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x")
-    first, _ = EditorSettings().apply_configuration(
-        {"provider": "google", "thinking.budgetTokens": 0}, mine, keyed=keyed
-    )
+    first, _ = EditorSettings().apply_configuration({"provider": "google", "thinking.budgetTokens": 0}, mine)
     assert first.values["thinking.budgetTokens"] == 0
-    second, [about] = first.apply_configuration({"provider": "nobody", "thinking.budgetTokens": 7}, mine, keyed=keyed)
+    second, [about] = first.apply_configuration({"provider": "nobody", "thinking.budgetTokens": 7}, mine)
     assert "provider" in about
     assert second.values == {"provider": "google", "thinking.budgetTokens": 7}
     # Without a provider it is the user's own one again.
-    assert len(second.apply_configuration({"thinking.budgetTokens": 8}, mine, keyed=keyed)[1]) == 1
+    assert len(second.apply_configuration({"thinking.budgetTokens": 8}, mine)[1]) == 1
 
 
 @pytest.mark.parametrize(("keyed", "own", "asked", "counts"), [row for row in SMALL_BUDGETS if row[2] is None])
@@ -551,15 +524,6 @@ def test_settings_of_any_depth_are_read() -> None:
     assert EditorSettings().apply_configuration({"x": raw, "proxy": 1})[1] != ()
 
 
-def test_own_actions_come_only_from_the_user() -> None:
-    made, [sentence] = EditorSettings().apply_configuration(
-        {"thinklsp": {"actions": [{"title": "x", "prompt": SECRET}]}}
-    )
-    assert "actions" in sentence
-    assert SECRET not in sentence
-    assert made.values == {}
-
-
 def test_power_of_other_servers_is_no_business_of_ours() -> None:
     raw = {"thinklsp": {"model": "m"}, "pylsp": {"plugins": {"proxy": "x"}}, "http.proxy": "x", "gopls": {"token": "x"}}
     assert EditorSettings().apply_configuration(raw)[1] == ()
@@ -616,12 +580,8 @@ def test_any_setting_can_come_from_the_environment(variable: str, text: str, key
 
 LIMITS: list[tuple[str, str, str, str]] = [
     ("THINKLSP_MAX_STEPS", "0", "maxSteps", "at least 1."),
-    ("THINKLSP_MAX_STEPS", "1.5", "maxSteps", "a whole number."),
-    ("THINKLSP_MAX_STEPS", "many", "maxSteps", "a whole number."),
     ("THINKLSP_MAX_TOKENS", "500", "maxTokens", "at least 1024 or one of 'auto'."),
-    ("THINKLSP_COMPACTION_THRESHOLD", "1", "compaction.threshold", "at most 0.95."),
     ("THINKLSP_COMPACTION_AUTO", "1", "compaction.auto", "true or false."),
-    ("THINKLSP_EFFORT", "3", "effort", "one of 'auto', 'low'"),
     ("THINKLSP_LOG_LEVEL", "loud", "log.level", "one of debug, info, warning, error. Change THINKLSP_LOG_LEVEL."),
 ]
 

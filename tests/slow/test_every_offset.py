@@ -15,7 +15,7 @@ from tests.support.sizes import SEED, sized
 from thinklsp.core.errors import ProviderError, StreamProtocolError
 from thinklsp.core.stream_events import MessageAccumulator, MessageFinished
 from thinklsp.http.sse import SseDecoder
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 
 ALL = [*cases(failing=False), *cases(failing=True)]
 ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}

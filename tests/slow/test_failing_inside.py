@@ -18,7 +18,7 @@ from tests.support.sizes import sized
 
 # A store that has failed keeps sessions in memory until a restart.
 TURNS_OF_A_SERVER = 12
-WITH_SECRETS = ("providers/anthropic_stream.py", "core/stream_events.py", "sessions/codec.py")
+WITH_SECRETS = ("providers/anthropic.py", "core/stream_events.py", "sessions/codec.py")
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from tests.support.sizes import SEED, tries
 from thinklsp.core.errors import ProviderError
 from thinklsp.core.stream_events import MessageAccumulator, MessageFinished
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
 ENDS = (b"\n", b"\r\n", b"\r")

@@ -28,7 +28,7 @@ from thinklsp.offline.scenario import (
     ThinkingPart,
     ToolPart,
 )
-from thinklsp.offline.script import Script, ScriptedAnswer
+from thinklsp.offline.script import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Dialect(ABC):
         body = json.dumps(self._build_error_value(request, rejection)).encode("ascii")
         return WholeReply(rejection.status, headers, body)
 
-    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScriptedAnswer, error: HttpError) -> WholeReply:
+    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
         """Return the reply for a scripted HTTP error, with the scenario's headers and body."""
         default = self._build_error_reply(request, self._build_scripted_error(error))
         headers = {**default.headers, **{name.lower(): value for name, value in error.headers.items()}}
@@ -206,7 +206,7 @@ class Dialect(ABC):
     def _build_stream(
         self,
         request: ReceivedRequest,
-        answer: ScriptedAnswer,
+        answer: ScenarioStep,
         frames: Iterable[Frame],
         encode_error: Callable[[RequestRejected], bytes],
     ) -> StreamedReply:
@@ -273,11 +273,11 @@ def _select_steps(turn: ScenarioTurn, dialect: DialectName) -> list[ScenarioStep
     """
     steps: list[ScenarioStep] = []
     for step in turn.step:
-        blocks = tuple(part for part in step.block if not isinstance(part, RawPart) or part.dialect == dialect)
-        step = step.model_copy(update={"block": blocks})
+        blocks = tuple(part for part in step.parts if not isinstance(part, RawPart) or part.dialect == dialect)
+        step = step.model_copy(update={"parts": blocks})
         if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
             first = steps.pop()
-            changes = {"block": (*first.block, *step.block), "pacing": first.pacing, "fault": first.fault or step.fault}
+            changes = {"parts": (*first.parts, *step.parts), "pacing": first.pacing, "fault": first.fault or step.fault}
             step = step.model_copy(update=changes)
         steps.append(step)
     if steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
@@ -291,7 +291,7 @@ class AnswerWriter(ABC, Generic[PieceT]):
     Thinking parts are skipped unless `thinks` is true.
     """
 
-    def __init__(self, answer: ScriptedAnswer, *, thinks: bool) -> None:
+    def __init__(self, answer: ScenarioStep, *, thinks: bool) -> None:
         self._answer = answer
         self._thinks = thinks
 

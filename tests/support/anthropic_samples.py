@@ -21,7 +21,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 

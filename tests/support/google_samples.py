@@ -24,7 +24,7 @@ from thinklsp.core.messages import (
 from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 
 ENDPOINT = Endpoint("google", "https://generativelanguage.googleapis.com", "AIzaCanary0123456789abcdefgh")
 MODEL = "gemini-3.8-flash"

@@ -176,7 +176,7 @@ async def stop_at_budget(_question: str) -> Any:
     return "stop"
 
 
-def connect_to(turn: Turn, connect: Callable[[], Awaitable[ModelCaller]]) -> None:
+def connect_to(turn: Turn, connect: Callable[[Any], Awaitable[ModelCaller]]) -> None:
     """The turn will call the models of this connection."""
     turn.setup = replace(turn.setup, connect=connect)
 

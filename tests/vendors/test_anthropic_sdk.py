@@ -14,7 +14,7 @@ from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from tests.support.anthropic_samples import ENDPOINT, REQUESTS, cases, expected, raw, run, stream
 from tests.support.hosts import SseServer, head
 from tests.vendors.clients import check_type, drop_nulls
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 
 
 @pytest.mark.parametrize("case", [case for case in cases(failing=False) if expected(case)["sdk_agrees"]])

@@ -27,7 +27,7 @@ from thinklsp.core.errors import (
     TransportFailed,
     TurnRefused,
 )
-from thinklsp.core.events import RetryScheduled, TurnEvent
+from thinklsp.core.events import Fallback, RetryScheduled, TurnEvent
 from thinklsp.core.images import estimate_image_tokens, list_images
 from thinklsp.core.messages import (
     ContentBlock,
@@ -70,19 +70,19 @@ _SIZES: IdentityMemo[int] = IdentityMemo()
 class _CountedRequest:
     """The last request whose tokens the provider counted, with the usage of its answer.
 
-    `messages` does not keep the messages in memory: the session may leave the cache before its meter.
+    `last_message` does not keep the message in memory: the session may leave the cache before its meter.
     """
 
     model: str
-    messages: tuple[ref[Message], ...]
+    message_count: int
+    last_message: ref[Message]
     input_tokens: int
     usage: Usage
 
     def is_start_of(self, conversation: Conversation) -> bool:
-        """Return True if the conversation begins with the messages of this request."""
-        return len(conversation) >= len(self.messages) and all(
-            counted() is message for counted, message in zip(self.messages, conversation, strict=False)
-        )
+        """Return True if the conversation begins with the messages of this request. Conversations only grow."""
+        following = conversation[self.message_count - 1 :]
+        return bool(following) and self.last_message() is following[0]
 
 
 class ContextMeter:
@@ -109,7 +109,8 @@ class ContextMeter:
         if tokens is None or (size >= _MIN_CALIBRATION_BYTES and tokens < size * _MIN_RATIO):
             # Some servers do not count cached tokens, so counts that are too low are ignored.
             return
-        self._counted_request = _CountedRequest(request.model.id, tuple(map(ref, request.conversation)), tokens, usage)
+        count, last = len(request.conversation), ref(request.conversation[-1])
+        self._counted_request = _CountedRequest(request.model.id, count, last, tokens, usage)
         # Providers count images very differently, so requests with images do not calibrate the estimate.
         if size >= _MIN_CALIBRATION_BYTES and not images:
             self._ratio = min(_MAX_RATIO, tokens / size)
@@ -134,7 +135,7 @@ class ContextMeter:
         known = self._find_counted_prefix(request)
         if known is None:
             return self.convert_to_tokens(_measure_request(request))
-        added = request.conversation[len(known.messages) :]
+        added = request.conversation[known.message_count :]
         if added and added[0].role == "assistant":
             return known.input_tokens + (known.usage.output_tokens or 0) + self.count_tokens(added[1:])
         return known.input_tokens + self.count_tokens(added)
@@ -151,7 +152,7 @@ class ContextMeter:
     def _find_counted_prefix(self, request: ModelRequest) -> _CountedRequest | None:
         """Return the last counted request if `request` continues its conversation, or None."""
         known = self._counted_request
-        if known is None or known.model != request.model.id or _find_visible_start(request) >= len(known.messages):
+        if known is None or known.model != request.model.id or _find_visible_start(request) >= known.message_count:
             return None
         return known if known.is_start_of(request.conversation) else None
 
@@ -477,8 +478,13 @@ class TurnConfig:
     tools: tuple[AnyTool, ...] = TOOLS
     verify: Verify = "off"
 
-    def stop_provider_compaction(self) -> TurnConfig:
-        """Return the configuration for a provider that refuses to compact conversations. thinklsp compacts them."""
+    def apply_fallbacks(self, fallbacks: Iterable[Fallback]) -> TurnConfig:
+        """Return the configuration adjusted for the provider's fallbacks.
+
+        If the provider refuses to compact conversations, thinklsp compacts them instead.
+        """
+        if not any((fallback.kind, fallback.model) == ("compaction", self.model.id) for fallback in fallbacks):
+            return self
         return replace(self, model=replace(self.model, compacts=False))
 
     def offer_skills(self) -> TurnConfig:

@@ -2,7 +2,7 @@
 
 If a provider rejects earlier thinking, thinklsp first asks the provider to ignore it and then removes it. If a model
 rejects an effort level or a form of thinking, a lower effort or another form replaces it. Each fallback is tried once.
-Another process learns its fallbacks again.
+The engine stores fallbacks, and `learn` restores them in another process.
 
 Thinking can be sent back only to the provider, model, address and key that produced it. Other thinking is found before
 a request, and the user is told that it is lost.
@@ -236,10 +236,6 @@ class RequestFallbacks:
             if request.conversation[: len(fallback.conversation_prefix)] == fallback.conversation_prefix:
                 return _apply_fallback(request, fallback)
         return request
-
-    def refuses_compaction(self, model: str) -> bool:
-        """Return True if the provider has refused to compact the model's conversations."""
-        return (model, "compaction") in self._limited_models
 
     def adjust_thinking(self, model: ModelInfo, thinking: Thinking) -> Thinking:
         """Return the thinking parameters with a form and an effort that the provider accepts."""

@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -288,7 +287,6 @@ _LIST_SHARES = {
 _GOAL_SHARE, _NOTES_SHARE, _LATEST_SHARE = 0.1, 0.15, 0.25
 _READ_HEADING = re.compile(r"(.+), lines (\d+)-(\d+) of \d+\n")
 _CHANGE_VERBS = {"edit_file": "edited", "write_file": "wrote", "rename_file": "renamed", "delete_file": "deleted"}
-_DIGEST_CHARACTERS = 16
 _MAX_REQUEST_CHARACTERS = 300
 _LAST_TEXT_COUNT = 3
 _MAX_LAST_TEXT_CHARACTERS = 1_500
@@ -433,7 +431,7 @@ def build_summary(
         next_action=collapse_to_line(own.next_action),
         open_questions=merge_items((), own.open_questions),
         running_processes=merge_items((), own.running_processes),
-        files_read=_keep_latest_reads(earlier_summary.files_read, _find_read_files(messages, unseen)),
+        files_read=tuple(dict.fromkeys((*earlier_summary.files_read, *_find_read_files(messages, unseen)))),
         notes=own.notes.strip(),
     )
 
@@ -456,25 +454,11 @@ def _iterate_results(messages: Conversation) -> Iterator[tuple[ToolUseBlock, Too
 
 
 def _find_read_files(messages: Conversation, unseen: Conversation) -> Iterator[str]:
-    """Yield an entry with path, line range and text digest for each file that was read. The digest shows whether the
-    file has changed."""
+    """Yield an entry with path and line range for each file that was read."""
     unseen_blocks = {id(block) for message in unseen for block in message.blocks}
     for call, result in _iterate_results(messages):
-        if id(result) in unseen_blocks:
-            continue
-        if call.name == "read_file" and (head := _READ_HEADING.match(result.text)) is not None:
-            digest = sha256(result.text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
-            yield f"{head[1]}:{head[2]}-{head[3]} (sha256 {digest})"
-
-
-def _keep_latest_reads(earlier: tuple[str, ...], later: Iterator[str]) -> tuple[str, ...]:
-    """Return the last read of each path and line range, in reading order."""
-    entries: dict[str, str] = {}
-    for entry in (*earlier, *later):
-        place = entry.rpartition(" (sha256")[0]
-        entries.pop(place, None)
-        entries[place] = entry
-    return tuple(entries.values())
+        if call.name == "read_file" and id(result) not in unseen_blocks and (head := _READ_HEADING.match(result.text)):
+            yield f"{head[1]}:{head[2]}-{head[3]}"
 
 
 def _describe_changes(messages: Conversation) -> Iterator[str]:

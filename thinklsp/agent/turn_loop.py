@@ -144,8 +144,8 @@ class TurnLoop:
     async def _forward_piece(self, piece: TurnEvent) -> None:
         if isinstance(piece, TextStreamed | ThinkingStreamed):
             self._has_streamed = True
-        elif isinstance(piece, Notice) and piece.fallback is not None and piece.fallback.kind == "compaction":
-            self._config = self._config.stop_provider_compaction()
+        elif isinstance(piece, Notice) and piece.fallback is not None:
+            self._config = self._config.apply_fallbacks([piece.fallback])
         await self._emit(piece)
 
     def _build_compaction(self, cause: CompactionCause, conversation: Conversation | None = None) -> CompactionAttempt:

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -39,8 +38,7 @@ from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
 
 _WIDTH = 12
-_MAX_SHOWN_MODELS = 8
-_MAX_SHOWN_SKILLS = 8
+_MAX_SHOWN = 8
 _NEWEST = "treated like the newest models"
 _UNLISTED = {"openai-compatible": "so its window and price are unknown"}
 
@@ -95,49 +93,40 @@ def _build_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if (model := report["model"]) is not None:
         yield from _build_model_rows(model, report["reachable"])
     else:
-        yield "provider", "none", _explain_no_provider(report)
+        keyed = ", ".join(report["providers"]["keyed"])
+        reason = f"providers with a key or a base URL: {keyed}" if keyed else "no provider has a key"
+        yield "provider", "none", "the settings are invalid" if report["settings"] is None else reason
     yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
     if (commands := report["commands"]) is not None:
-        yield "commands", *_format_commands(commands)
+        advice = "set `commands.enabled` in your config.toml to let the model run tests"
+        if commands["offered"]:
+            yield "commands", "on", "in the sandbox, on a shadow copy"
+        else:
+            why = advice if commands["problem"] is None else "see below"
+            yield "commands", "cannot run" if commands["enabled"] else "off", why
     if (mcp := report["mcp"]) is not None and (mcp["servers"] or mcp["disabled"]):
         names = ", ".join(server["name"] for server in mcp["servers"])
         yield "MCP servers", names or "none", "`thinklsp mcp test NAME` starts one and shows its state"
     if (skills := report["skills"]) is not None:
-        yield "skills", *_format_skills(skills)
+        names = _join([skill["name"] for skill in skills["skills"]])
+        yield "skills", str(len(skills["skills"])), names or f"your own are in {skills['folder']}"
     yield from _build_file_rows(report)
 
 
-def _format_commands(commands: Mapping[str, Any]) -> tuple[str, str]:
-    if commands["offered"]:
-        return "on", "in the sandbox, on a shadow copy"
-    if commands["enabled"]:
-        return "cannot run", "see below"
-    advice = "set `commands.enabled` in your config.toml to let the model run tests"
-    return "off", advice if commands["problem"] is None else "no sandbox is available"
-
-
-def _format_skills(skills: Mapping[str, Any]) -> tuple[str, str]:
-    names = [skill["name"] for skill in skills["skills"]]
-    if not names:
-        return "none", f"your own are in {skills['folder']}"
-    ellipsis = ["…"] if len(names) > _MAX_SHOWN_SKILLS else []
-    return str(len(names)), ", ".join([*names[:_MAX_SHOWN_SKILLS], *ellipsis])
-
-
-def _explain_no_provider(report: Mapping[str, Any]) -> str:
-    if report["settings"] is None:
-        return "the settings are invalid"
-    keyed = ", ".join(report["providers"]["keyed"])
-    return f"providers with a key or a base URL: {keyed}" if keyed else "no provider has a key"
+def _join(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_MAX_SHOWN], *(["…"] if len(names) > _MAX_SHOWN else [])])
 
 
 def _build_model_rows(model: Mapping[str, Any], reachable: bool | None) -> Iterator[tuple[str, str, str]]:
-    is_offline, source = model["provider"] == "simulator", model["providerSource"]
+    is_offline, source, price = model["provider"] == "simulator", model["providerSource"], model["catalogue"]["price"]
     if is_offline:
         yield "provider", "simulator (offline)", f"{source} · answers come from a script, not from a model"
     else:
         yield "provider", model["provider"], source
-    yield "key", *_format_key(model)
+    if model["keySource"] == "none needed":
+        yield "key", "none", "set `THINKLSP_COMPATIBLE_API_KEY` if the server requires a key"
+    else:
+        yield "key", *(("found", model["keySource"]) if model["baseUrl"] else ("not needed", ""))
     if model["baseUrl"]:
         answer = {True: "reachable", False: "not reachable", None: "not tested"}[reachable]
         yield "host", model["baseUrl"], f"{model['baseUrlSource']} · {answer}"
@@ -148,40 +137,25 @@ def _build_model_rows(model: Mapping[str, Any], reachable: bool | None) -> Itera
     summaries = "" if summary is None else ", summaries" if summary == "auto" else f", {summary} summaries"
     yield "thinking", f"{model['thinking']}{budget}{summaries}", model["thinkingSource"]
     yield "effort", model["effort"], model["effortSource"]
-    output_limit = (
-        "as much as the server allows" if model["maxTokens"] is None else f"at most {model['maxTokens']:,} tokens"
-    )
-    window = model["contextWindow"]
+    limit, window = model["maxTokens"], model["contextWindow"]
+    output_limit = "as much as the server allows" if limit is None else f"at most {limit:,} tokens"
     yield "output", output_limit, "window unknown" if window is None else f"window {window:,} tokens"
-    yield "price", *(("free", "") if is_offline else _format_price(model["catalogue"]["price"]))
+    if is_offline or price is None:
+        yield "price", "free" if is_offline else "unknown", ""
+    else:
+        yield "price", f"${price['input']:g} input, ${price['output']:g} output", "per million tokens"
     if (capabilities := model["capabilities"]) is not None:
         yield from _build_capability_rows(capabilities)
     for notice in model["notices"]:
         yield "", notice, ""
 
 
-def _format_key(model: Mapping[str, Any]) -> tuple[str, str]:
-    if not model["baseUrl"]:
-        return "not needed", ""
-    if model["keySource"] == "none needed":
-        return "none", "set `THINKLSP_COMPATIBLE_API_KEY` if the server requires a key"
-    return "found", model["keySource"]
-
-
-def _format_price(price: Mapping[str, Any] | None) -> tuple[str, str]:
-    if price is None:
-        return "unknown", ""
-    return f"${price['input']:g} input, ${price['output']:g} output", "per million tokens"
-
-
 def _build_capability_rows(capabilities: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if capabilities["thinking"] is not None or capabilities["efforts"] is not None:
         thinking, efforts = (", ".join(capabilities[key] or ["none"]) for key in ("thinking", "efforts"))
         yield "", f"thinking {thinking}; effort {efforts}", "supported by the model, according to the provider"
-    if capabilities["models"] is not None:
-        ellipsis = ["…"] if len(capabilities["models"]) > _MAX_SHOWN_MODELS else []
-        some = ", ".join([*capabilities["models"][:_MAX_SHOWN_MODELS], *ellipsis]) or "none"
-        yield "models", some, f"{len(capabilities['models'])} on the server"
+    if (models := capabilities["models"]) is not None:
+        yield "models", _join(models) or "none", f"{len(models)} on the server"
 
 
 def _build_file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -193,88 +167,33 @@ def _build_file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
                 value = value[part]
             yield "", f"{key} = {json.dumps(value)}", source
     if (permissions := report["permissions"]) is not None:
-        yield "trust", *_format_trust(permissions)
+        # None means that the file has a mistake, which is among the problems.
+        folders = permissions["trustedFolders"] or ()
+        trusted = "1 folder" if len(folders) == 1 else f"{len(folders)} folders"
+        yield "trust", trusted, f"whose AGENTS.md, skills and similar files the model follows · {permissions['file']}"
     store = report["store"]
-    yield "sessions", *_format_store(store)
+    yield "sessions", *_describe_store(store)
     yield "state folder", store["folder"], "" if store["folderExists"] else "created when needed"
     log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
     yield "log", store["log"], log
 
 
-def _format_trust(permissions: Mapping[str, Any]) -> tuple[str, str]:
-    folders = permissions["trustedFolders"]
-    if folders is None:
-        return "none", f"{permissions['file']} cannot be used"
-    count = "1 folder" if len(folders) == 1 else f"{len(folders)} folders"
-    if not folders:
-        return count, "folders whose AGENTS.md, skills and similar files the model follows"
-    return count, f"whose AGENTS.md, skills and similar files the model follows · {permissions['file']}"
+def _describe_store(store: Mapping[str, Any]) -> tuple[str, str]:
+    if store["databaseExists"]:
+        kind = "read-only · " if store["kind"] == "read-only" else ""
+        count = "1 session" if store["sessions"] == 1 else f"{store['sessions']:,} sessions"
+        return store["path"], f"{kind}{count}, {format_size(store['bytes'])} · {store['protection']}"
+    states = {
+        "postgresql": ("not reachable", "see the problem below"),
+        "memory": ("in memory only", "lost when the server exits"),
+    }
+    return states.get(store["kind"], (store["path"], "no sessions yet; created with the first prompt"))
 
 
-def _format_store(store: Mapping[str, Any]) -> tuple[str, str]:
-    if not store["databaseExists"]:
-        if store["kind"] == "postgresql":
-            return "not reachable", "see the problem below"
-        if store["kind"] == "memory":
-            return "in memory only", "lost when the server exits"
-        return store["path"], "no sessions yet; created with the first prompt"
-    kind = "read-only · " if store["kind"] == "read-only" else ""
-    count = "1 session" if store["sessions"] == 1 else f"{store['sessions']:,} sessions"
-    return store["path"], f"{kind}{count}, {format_size(store['bytes'])} · {store['protection']}"
-
-
-@dataclass(frozen=True, slots=True)
-class _AcpClient:
-    """`place` is the file for the settings, and `environment` says which variables reach thinklsp.
-
-    In `template`, `$program` is the program, and `$args` its arguments, each as a string in double quotes.
-    `separator` stands between the arguments.
-    """
-
-    title: str
-    place: str
-    environment: str
-    template: str
-    separator: str = ", "
-
-    def build_settings(self, command: Sequence[str]) -> str:
-        # JSON's strings are strings of Lua and of Emacs Lisp, too.
-        program, *args = (json.dumps(word, ensure_ascii=False) for word in command)
-        return Template(self.template).substitute(program=program, args=self.separator.join(args)).strip("\n")
-
-
-_SHELL_ENVIRONMENT = "It passes the environment of the editor, so start the editor where your key is set."
-# The clients of `doctor --acp`. `docs/acp.md` shows the same settings; a test compares them.
-CLIENTS = (
-    _AcpClient(
-        "Zed",
-        "settings.json, or run `thinklsp setup zed`",
-        _SHELL_ENVIRONMENT,
-        """
-{
-  "agent_servers": {
-    "thinklsp": { "type": "custom", "command": $program, "args": [$args], "env": {} }
-  }
-}
-""",
-    ),
-    _AcpClient(
-        "JetBrains IDEs",
-        "~/.jetbrains/acp.json, or run `thinklsp setup jetbrains`",
-        "An IDE that was started from a desktop menu lacks the variables of your shell.",
-        """
-{
-  "agent_servers": {
-    "thinklsp": { "command": $program, "args": [$args], "env": {} }
-  }
-}
-""",
-    ),
-    _AcpClient(
-        "codecompanion.nvim",
-        "init.lua",
-        _SHELL_ENVIRONMENT,
-        """
+# The settings of clients of the Agent Client Protocol that `thinklsp setup` does not know. `$program` is the program,
+# and `$args` and `$words` are its arguments. `docs/acp.md` shows the same settings; a test compares them.
+_ACP_SETTINGS = {
+    "codecompanion.nvim": """\
 require("codecompanion").setup({
   adapters = {
     acp = {
@@ -288,27 +207,15 @@ require("codecompanion").setup({
     },
   },
   interactions = { chat = { adapter = "thinklsp" } },
-})
-""",
-    ),
-    _AcpClient(
-        "avante.nvim",
-        "init.lua",
-        "It passes PATH and the variables in `env`, and not even HOME: a key of your shell does not reach thinklsp.",
-        """
+})""",
+    "avante.nvim": """\
 require("avante").setup({
   provider = "thinklsp",
   acp_providers = {
     thinklsp = { command = $program, args = { $args }, env = {} },
   },
-})
-""",
-    ),
-    _AcpClient(
-        "agent-shell (Emacs)",
-        "init.el",
-        "Without `:inherit-env t`, few variables and no key of your shell reach thinklsp.",
-        """
+})""",
+    "agent-shell (Emacs)": """\
 (with-eval-after-load 'agent-shell
   (add-to-list 'agent-shell-agent-configs
                (agent-shell-make-agent-config
@@ -321,17 +228,22 @@ require("avante").setup({
                 (lambda (buffer)
                   (agent-shell--make-acp-client
                    :command $program
-                   :command-params '($args)
+                   :command-params '($words)
                    :environment-variables (agent-shell-make-environment-variables :inherit-env t)
-                   :context-buffer buffer)))))
-""",
-        " ",
-    ),
-)
+                   :context-buffer buffer)))))""",
+}
+
+
+def build_client_settings(command: Sequence[str]) -> dict[str, str]:
+    """Return the settings of each client that start the agent with this command."""
+    # JSON's strings are strings of Lua and of Emacs Lisp, too.
+    program, *args = (json.dumps(word, ensure_ascii=False) for word in command)
+    values = {"program": program, "args": ", ".join(args), "words": " ".join(args)}
+    return {client: Template(template).substitute(values) for client, template in _ACP_SETTINGS.items()}
 
 
 def _print_acp_report(console: Console) -> int:
-    """Print the command, the key and the settings of each client. Return 0 if a key is found.
+    """Print the command, the key and the settings of clients. Return 0 if a key is found.
 
     Raises ThinkLspError if the user's file is invalid.
     """
@@ -353,11 +265,10 @@ def _print_acp_report(console: Console) -> int:
         print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
     if (hidden := describe_hidden_config()) is not None:
         print_problem(console, hidden)
-    for client in CLIENTS:
-        console.print()
-        console.print(Text(client.title, style="bold").append(f" – {client.place}", style="not bold"), soft_wrap=True)
-        console.print(Text(client.environment, style="dim"), soft_wrap=True)
-        for line in sanitize_text(client.build_settings(command)).splitlines():
+    console.print("\nFor Zed and JetBrains IDEs, run `thinklsp setup zed` or `thinklsp setup jetbrains`.")
+    for client, settings in build_client_settings(command).items():
+        console.print(Text(f"\n{client}", style="bold"))
+        for line in sanitize_text(settings).splitlines():
             console.print(f"  {line}", soft_wrap=True)
     return 0 if keys else 1
 

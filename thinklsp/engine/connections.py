@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING
 
 from thinklsp.agent.model_call import HttpModelCaller, ModelCaller
 from thinklsp.agent.request_fallbacks import RequestFallbacks
 from thinklsp.core.errors import Overloaded, ThinkLspError, TransportFailed, TurnRefused
+from thinklsp.core.events import Fallback
 from thinklsp.engine.user_config import ConfigSnapshot, UserConfig
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, Endpoint
 from thinklsp.providers.catalogue import Capabilities, ModelInfo
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import ChatServer, resolve_server
-from thinklsp.providers.google_adapter import GoogleAdapter
+from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 from thinklsp.settings.access import (
     Access,
@@ -42,6 +44,13 @@ _ADAPTERS: Mapping[str, Adapter] = {
     "openai": OpenAiResponsesAdapter(),
     "google": GoogleAdapter(),
 }
+
+
+def identify_service(host: Access | None) -> str:
+    """Return a hash that identifies a provider and its address. The result is empty for the simulator."""
+    if host is None:
+        return ""
+    return sha256(f"{host.provider} {host.base_url}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def select_adapter(provider: Provider, access: Access | None) -> Adapter:
@@ -131,8 +140,11 @@ class ProviderConnections:
                 self._keys[source] = await read_external_key(provider, source, user.environment)
         return resolve_access(provider, user, external_key=self._keys[source])
 
-    async def connect(self, now: ConfigSnapshot, provider: Provider) -> ModelCaller:
-        """Return the model caller for the provider."""
+    async def connect(
+        self, now: ConfigSnapshot, provider: Provider, known_fallbacks: Iterable[Fallback]
+    ) -> ModelCaller:
+        """Return the model caller for the provider. `known_fallbacks` are the fallbacks that an earlier process has
+        stored for the provider."""
         access = await self.resolve_access(provider, now.user)
         if access is None:
             endpoint, transport = _OFFLINE_ENDPOINT, await self._ensure_offline_transport(now.user)
@@ -151,6 +163,8 @@ class ProviderConnections:
                 rng=self._random.random,
                 fallbacks=self.find_fallbacks(provider, access),
             )
+        for remedy in known_fallbacks:
+            self.find_fallbacks(provider, access).learn(remedy)
         return self.callers[endpoint]
 
     def find_fallbacks(self, provider: Provider, access: Access | None) -> RequestFallbacks:

@@ -19,6 +19,7 @@ from thinklsp.engine.connections import (
     ProviderConnections,
     ServerModels,
     apply_server_capabilities,
+    identify_service,
     resolve_host,
     select_adapter,
 )
@@ -111,7 +112,7 @@ class Engine:
         return frozenset(list_keyed_providers(self.user))
 
     def resolve_settings(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> ResolvedSettings:
-        return resolve_settings(self.user, editor, keyed=self.find_keyed_providers(), overrides=overrides)
+        return resolve_settings(self.user, editor, overrides=overrides)
 
     async def open_session(self, session_id: str | None, workspace: str) -> Session:
         """Return a session in the workspace, or a new session if `session_id` is None. The id `last` means the newest
@@ -171,23 +172,21 @@ class Engine:
             notices=(*config_notices, *plan.notices, *list_unsupported_settings(settings, model)),
             excerpts=excerpts,
             images=images,
-            connect=partial(self.connections.connect, now, provider),
+            connect=lambda known: self.connections.connect(now, provider, known),
             release=self.claims.claim(session.id, turn_id),
             take_queued=partial(self.claims.take, session.id, turn_id, request),
             admit_call=self._budgets.admit_call,
             instructions=self.instructions,
+            service_id=identify_service(self.resolve_host(provider)),
             choose_model=self._create_model_query(provider, model, settings, configured),
             commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
             prepare_tools=partial(self._mcp_servers.prepare_tools, request, self.user, session.id),
         )
-        config = configured(model, plan=plan)
-        if self.connections.find_fallbacks(provider, self.resolve_host(provider)).refuses_compaction(model.id):
-            config = config.stop_provider_compaction()
         return Turn(
             turn_id,
             request,
             session,
-            config,
+            configured(model, plan=plan),
             setup,
             self.store,
             self.get_meter(session.id),
@@ -273,6 +272,14 @@ class Engine:
     def adjust_thinking(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Thinking:
         """Adjust the thinking parameters according to the fallbacks that this process has learned."""
         return self.connections.find_fallbacks(provider, self.resolve_host(provider)).adjust_thinking(model, thinking)
+
+    async def load_fallbacks(self, session_id: str, settings: Settings) -> None:
+        """Load the stored fallbacks for the provider that a turn with the given settings calls."""
+        provider, _ = self.resolve_target(settings)
+        if service := identify_service(self.resolve_host(provider)):
+            remedies = self.connections.find_fallbacks(provider, self.resolve_host(provider))
+            for remedy in await self.store.list_fallbacks(session_id, service):
+                remedies.learn(remedy)
 
     def _create_model_query(
         self, provider: Provider, model: ModelInfo, settings: Settings, build_config: Callable[..., TurnConfig]

@@ -29,6 +29,7 @@ from thinklsp.core.errors import (
 )
 from thinklsp.core.events import (
     ContextCompacted,
+    Fallback,
     Notice,
     ReminderAdded,
     RetryScheduled,
@@ -114,21 +115,22 @@ class FrontEnd:
 class TurnSetup:
     """The parts of a turn that the engine prepares.
 
-    `choose_model` queries the server for a missing model or context window, and returns notices for the user.
-    `release` makes the session available to other turns. `take_queued` returns the queued prompts that join the turn
-    with this model. `prepare_tools` returns the tools of MCP servers, and notices for the user. `admit_call` checks the
-    lease and the budgets before each model call.
+    `choose_model` queries the server for a missing model or context window, and returns notices for the user. Fallbacks
+    are stored under `service_id` unless it is empty. `release` makes the session available to other turns.
+    `take_queued` returns the queued prompts that join the turn with this model. `prepare_tools` returns the tools of
+    MCP servers, and notices for the user. `admit_call` checks the lease and the budgets before each model call.
     """
 
     display: ThinkingDisplay
     review: Review
     notices: tuple[str, ...]
     excerpts: tuple[Excerpt, ...]
-    connect: Callable[[], Awaitable[ModelCaller]]
+    connect: Callable[[Sequence[Fallback]], Awaitable[ModelCaller]]
     release: Callable[[], None]
     instructions: ProjectInstructions
     take_queued: Callable[[ModelInfo], tuple[QueuedPrompt, ...]]
     admit_call: Callable[[str, float], Awaitable[None]]
+    service_id: str = ""
     choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
     commands: UserCommands | None = None
     prepare_tools: PrepareTools | None = None
@@ -276,10 +278,14 @@ class Turn:
                 self._show_notices(notices, front.show)
                 # The built-in tools come first, so that their bytes stay the same.
                 self.config = replace(self.config, tools=(*self.config.tools, *tools))
+            fallbacks = (
+                await self.store.list_fallbacks(self.session.id, self.setup.service_id) if self.setup.service_id else ()
+            )
+            self.config = self.config.apply_fallbacks(fallbacks)
             # A session that has had skills keeps the tool, because a change of tools invalidates the prompt cache.
             if self.output.instructions.skills or find_sent_list(self.session.conversation) is not None:
                 self.config = self.config.offer_skills()
-            finished = await self._run_model(await self.setup.connect(), front, observer)
+            finished = await self._run_model(await self.setup.connect(fallbacks), front, observer)
             await self._store_ending(finished.stop_reason, "")
             front.show(finished)
             return finished
@@ -391,6 +397,8 @@ class Turn:
                 if event.text in self.output.notices:
                     return  # Each model call may repeat a notice, but the user sees it once.
                 self.output.notices.append(event.text)
+                if event.fallback is not None and self.setup.service_id:
+                    await self.store.keep_fallback(self.session.id, self.setup.service_id, event.fallback)
             case TextStreamed():
                 self.output.partial_text.append(event.delta)
             case RetryScheduled() if event.restart:

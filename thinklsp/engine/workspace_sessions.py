@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -224,6 +225,11 @@ class WorkspaceSessions:
         """
         session = None if session_id is None else await self.get(session_id)
         editor, choices = self._preferences.editor, self._preferences.choices
+        with suppress(ThinkLspError):
+            # Fallbacks that earlier processes stored affect the effective settings.
+            stored = session or await self._engine.open_session("last", self._get_workspace())
+            settings = self._resolve_settings(choices, {} if session is None else session.choices)
+            await self._engine.load_fallbacks(stored.id, settings)
         answer, new_choices = choose(self._engine, editor, key, value, connection=choices, session=session)
         if new_choices and session is not None:
             update = self._engine.store.update

@@ -1,7 +1,10 @@
-"""The user, the tenant and the groups in the claims of a token whose signature has been verified.
+"""The verification of JSON Web Tokens with PyJWT, which is loaded only if `[serve.oidc]` is configured.
 
-Names are used as they are. They become part of database rows and of environment variables, so control characters and
-long names are refused, never shortened or replaced: two users must not get the same name.
+Each key of the provider can be used with one algorithm only, which depends on the kind of the key. So a token can
+choose neither `none` nor an algorithm that would use a public key as a shared secret.
+
+Names in claims are used as they are. They become part of database rows and of environment variables, so control
+characters and long names are refused, never shortened or replaced: two users must not get the same name.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
@@ -29,6 +32,21 @@ _MAX_NAME_LENGTH = 200
 _MAX_GROUPS = 500
 # The end of the year 9999, the last one that Python can format.
 _MAX_TIME = 253_402_300_799.0
+_MAX_BODY_BYTES = 512 * 1024
+# The limit for both requests. A WebSocket handshake may take ten seconds.
+_SECONDS = 6.0
+_HEADERS = {"accept": "application/json"}
+_log = logging.getLogger(__name__)
+MAX_AGE_SECONDS = 600.0
+MAX_OUTAGE_SECONDS = 24 * 3600.0
+MIN_INTERVAL_SECONDS = 30.0
+_MAX_TOKEN_BYTES = 16 * 1024
+_MAX_KEYS = 100
+_MIN_RSA_BITS = 2048
+_ALGORITHMS = ("RS256", "ES256")
+# The types of tokens that may identify a user. A logout token, for example, has another type.
+_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
+_REQUIRED_CLAIMS = ["iss", "aud", "exp"]
 
 
 def build_identity(claims: Mapping[str, Any], section: OidcSection) -> ClientIdentity:
@@ -87,25 +105,81 @@ def _read_groups(claims: Mapping[str, Any], name: str | None) -> tuple[str, ...]
     return tuple(dict.fromkeys(_check_name(group, "a group") for group in groups))
 
 
-_MAX_BODY_BYTES = 512 * 1024
-# The limit for both requests. A WebSocket handshake may take ten seconds.
-_SECONDS = 6.0
-_HEADERS = {"accept": "application/json"}
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A public key and the only algorithm with which it may be used."""
+
+    key: RSAPublicKey | EllipticCurvePublicKey
+    algorithm: str
 
 
-class KeyFetcher:
-    """The HTTP client for an identity provider. Call `aclose` at the end."""
+class SigningKeys:
+    """The cached public keys of an identity provider, by id. `clock` returns seconds that never go back.
 
-    def __init__(self, section: OidcSection, network: NetworkSection) -> None:
+    The keys are fetched again when they are ten minutes old, and when a token names an unknown key, which happens after
+    the provider has replaced its keys. While the provider cannot be reached, the cached keys stay valid for a day.
+    Fetches are at least 30 seconds apart, so that forged tokens cannot make the server flood the provider.
+    """
+
+    def __init__(self, section: OidcSection, network: NetworkSection, clock: Callable[[], float]) -> None:
         self._section = section
+        self._clock = clock
         self._transport = Transport(
             timeouts=Timeouts(connect=_SECONDS, first_byte=_SECONDS, first_byte_local=_SECONDS, idle=_SECONDS),
             proxy=network.proxy,
             ca_bundle=network.ca_bundle,
             max_response_bytes=_MAX_BODY_BYTES,
         )
+        self._keys: Mapping[str, SigningKey] = {}
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._fetch_task: asyncio.Task[None] | None = None
 
-    async def fetch_key_set(self) -> Mapping[str, Any]:
+    async def find(self, key_id: str) -> SigningKey:
+        """Return the key with this id. Raises TokenRefused if the provider has no such key or cannot be reached."""
+        if self._is_older_than(MAX_AGE_SECONDS) or key_id not in self._keys:
+            await self.refresh()
+        if self._is_older_than(MAX_OUTAGE_SECONDS):
+            raise TokenRefused(
+                "The token could not be checked, because the identity provider cannot be reached. Try again later.",
+                is_outage=True,
+            )
+        if key_id not in self._keys:
+            raise refuse("the identity provider has no such key")
+        return self._keys[key_id]
+
+    async def refresh(self) -> None:
+        """Fetch the keys, unless the last attempt was less than 30 seconds ago. A failure is logged.
+
+        Simultaneous callers share one fetch. If a caller is cancelled, the fetch continues, because a client could
+        otherwise use up the only attempt of these 30 seconds by closing its connection.
+        """
+        if self._fetch_task is None or self._fetch_task.done():
+            if self._tried_at is not None and self._clock() - self._tried_at < MIN_INTERVAL_SECONDS:
+                return
+            self._tried_at = self._clock()
+            self._fetch_task = asyncio.create_task(self._replace_keys())
+        await asyncio.shield(self._fetch_task)
+
+    async def aclose(self) -> None:
+        """Cancel a running fetch, and close the connections."""
+        if self._fetch_task is not None:
+            self._fetch_task.cancel()
+            await asyncio.gather(self._fetch_task, return_exceptions=True)
+        await self._transport.aclose()
+
+    def _is_older_than(self, seconds: float) -> bool:
+        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
+
+    async def _replace_keys(self) -> None:
+        try:
+            self._keys = parse_key_set(await self._fetch_key_set())
+        except TransportFailed as error:
+            _log.warning("the keys of the identity provider cannot be fetched: %s", error)
+        else:
+            self._fetched_at = self._clock()
+
+    async def _fetch_key_set(self) -> Mapping[str, Any]:
         """Return the provider's key set, a JSON object with the list `keys`. Raises TransportFailed."""
         try:
             async with asyncio.timeout(_SECONDS):
@@ -115,9 +189,6 @@ class KeyFetcher:
         if not isinstance(key_set.get("keys"), list):
             raise TransportFailed("the answer contains no list of keys.")
         return key_set
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
 
     async def _discover_address(self) -> str:
         """Return the address of the keys from the provider's configuration, which must name the same issuer."""
@@ -146,101 +217,25 @@ class KeyFetcher:
         return content
 
 
-_log = logging.getLogger(__name__)
+class OidcVerifier:
+    """The verifier of tokens of one identity provider, for `[serve.oidc]`. Call `aclose` at the end.
 
-MAX_AGE_SECONDS = 600.0
-MAX_OUTAGE_SECONDS = 24 * 3600.0
-MIN_INTERVAL_SECONDS = 30.0
-
-Key = TypeVar("Key")
-
-
-class SigningKeys(Generic[Key]):
-    """The keys of an identity provider by id. `fetch` returns the current keys or raises TransportFailed.
-
-    `clock` returns seconds that never go back.
+    `clock` returns seconds since the epoch, and `key_clock` the age of the keys.
     """
 
     def __init__(
-        self, fetch: Callable[[], Awaitable[Mapping[str, Key]]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._fetch = fetch
-        self._clock = clock
-        self._keys: Mapping[str, Key] = {}
-        self._fetched_at: float | None = None
-        self._tried_at: float | None = None
-        self._fetch_task: asyncio.Task[None] | None = None
-
-    async def find(self, key_id: str) -> Key:
-        """Return the key with this id. Raises TokenRefused if the provider has no such key or cannot be reached."""
-        if self._is_older_than(MAX_AGE_SECONDS) or key_id not in self._keys:
-            await self.refresh()
-        if self._is_older_than(MAX_OUTAGE_SECONDS):
-            raise TokenRefused(
-                "The token could not be checked, because the identity provider cannot be reached. Try again later.",
-                is_outage=True,
-            )
-        if key_id not in self._keys:
-            raise refuse("the identity provider has no such key")
-        return self._keys[key_id]
-
-    async def refresh(self) -> None:
-        """Fetch the keys, unless the last attempt was less than 30 seconds ago. A failure is logged.
-
-        Simultaneous callers share one fetch. If a caller is cancelled, the fetch continues, because a client could
-        otherwise use up the only attempt of these 30 seconds by closing its connection.
-        """
-        if self._fetch_task is None or self._fetch_task.done():
-            if self._tried_at is not None and self._clock() - self._tried_at < MIN_INTERVAL_SECONDS:
-                return
-            self._tried_at = self._clock()
-            self._fetch_task = asyncio.create_task(self._replace_keys())
-        await asyncio.shield(self._fetch_task)
-
-    async def aclose(self) -> None:
-        """Cancel a running fetch."""
-        if self._fetch_task is not None:
-            self._fetch_task.cancel()
-            await asyncio.gather(self._fetch_task, return_exceptions=True)
-
-    async def _replace_keys(self) -> None:
-        try:
-            self._keys = await self._fetch()
-        except TransportFailed as error:
-            _log.warning("the keys of the identity provider cannot be fetched: %s", error)
-        else:
-            self._fetched_at = self._clock()
-
-    def _is_older_than(self, seconds: float) -> bool:
-        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
-
-
-_MAX_TOKEN_BYTES = 16 * 1024
-_MAX_KEYS = 100
-_MIN_RSA_BITS = 2048
-_ALGORITHMS = ("RS256", "ES256")
-# The types of tokens that may identify a user. A logout token, for example, has another type.
-_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
-_REQUIRED_CLAIMS = ["iss", "aud", "exp"]
-
-
-@dataclass(frozen=True, slots=True)
-class SigningKey:
-    """A public key and the only algorithm with which it may be used."""
-
-    key: RSAPublicKey | EllipticCurvePublicKey
-    algorithm: str
-
-
-class JwtVerifier:
-    """The verifier of tokens of one identity provider. `clock` returns seconds since the epoch."""
-
-    def __init__(
-        self, section: OidcSection, keys: SigningKeys[SigningKey], clock: Callable[[], float] = time.time
+        self,
+        section: OidcSection,
+        network: NetworkSection,
+        clock: Callable[[], float] = time.time,
+        key_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._section = section
-        self._keys = keys
         self._clock = clock
+        self._keys = SigningKeys(section, network, key_clock)
+
+    async def aclose(self) -> None:
+        await self._keys.aclose()
 
     async def verify(self, token: str) -> VerifiedToken:
         """Return the identity in a token. Raises TokenRefused with a message that contains no part of the token."""
@@ -350,19 +345,3 @@ def _parse_key(entry: dict[str, Any]) -> SigningKey | None:
     if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
         return SigningKey(key, algorithm)
     return None
-
-
-class OidcVerifier:
-    """The verifier for `[serve.oidc]`, with the connections to the identity provider. Call `aclose` at the end."""
-
-    def __init__(self, section: OidcSection, network: NetworkSection) -> None:
-        self._fetcher = KeyFetcher(section, network)
-        self._keys = SigningKeys(self._fetch_keys)
-        self.verify = JwtVerifier(section, self._keys).verify
-
-    async def _fetch_keys(self) -> Mapping[str, SigningKey]:
-        return parse_key_set(await self._fetcher.fetch_key_set())
-
-    async def aclose(self) -> None:
-        await self._keys.aclose()
-        await self._fetcher.aclose()

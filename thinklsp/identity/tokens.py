@@ -1,6 +1,8 @@
-"""Verified tokens, and the interface of an object that verifies them.
+"""Verified tokens, the access of a client that has one, and the limit on refused tokens per address.
 
-This module loads no library, so that the server can import it without `[serve.oidc]`.
+This module loads no library, so that the server can import it without `[serve.oidc]`. A valid token is accepted even
+beyond the limit: behind a reverse proxy all clients have the same address, and one client with an expired token must
+not lock out the others. Beyond the limit, a refused client no longer receives the reason.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ from thinklsp.core.server_context import ClientIdentity
 
 # The tolerated difference between the clocks of this machine and of the identity provider.
 LEEWAY_SECONDS = 60
+# The clock is read at least this often, because a suspended machine does not count the seconds of a timer.
+_MAX_WAIT_SECONDS = 30.0
+MAX_FAILURES = 10
+PERIOD_SECONDS = 60.0
+_MAX_ADDRESSES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +79,6 @@ class ClientAccess:
 def refuse(reason: str) -> TokenRefused:
     """Return the error for a refused token. `reason` is the end of a sentence and contains no part of the token."""
     return TokenRefused(f"The token was refused: {reason}.")
-
-
-# The clock is read at least this often, because a suspended machine does not count the seconds of a timer.
-_MAX_WAIT_SECONDS = 30.0
-MAX_FAILURES = 10
-PERIOD_SECONDS = 60.0
-
-_MAX_ADDRESSES = 4096
 
 
 class FailureLimit:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, NamedTuple
 
 from thinklsp.core.stream_events import BlockDelta, BlockStarted, BlockStopped, StreamEvent, TextBuffer, ThinkingDelta
 
@@ -223,8 +222,7 @@ class ReasoningDecoder:
         return detail
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(NamedTuple):
     """A piece of an answer, which is either thinking or text."""
 
     kind: Literal["thinking", "text"]
@@ -240,65 +238,44 @@ class ThinkTagSplitter:
     """
 
     def __init__(self) -> None:
-        self._state: Literal["start", "thinking", "text"] = "start"
+        # None until it is known whether the answer begins with an opening tag.
+        self._kind: Literal["thinking", "text"] | None = None
         self._pending_text = ""
         self._is_after_tag = False
         self.has_opened = False
 
     def feed(self, text: str) -> list[TextPiece]:
         """Add text and return the pieces that can already be classified. An incomplete tag is held back."""
-        pieces: list[TextPiece] = []
         text, self._pending_text = self._pending_text + text, ""
-        while text:
-            match self._state:
-                case "start":
-                    text = self._find_opening_tag(text)
-                case "thinking":
-                    text = self._read_thinking(text, pieces)
-                case "text":
-                    self._emit("text", text, pieces)
-                    text = ""
-                case _:
-                    assert_never(self._state)
-        return pieces
+        if self._kind is None:
+            bare = text.lstrip()
+            can_open = len(text) - len(bare) <= _MAX_LEADING_BLANKS
+            if can_open and len(bare) < len(_OPENING_TAG) and _OPENING_TAG.startswith(bare):
+                self._pending_text = text
+                return []
+            self.has_opened = self._is_after_tag = can_open and bare.startswith(_OPENING_TAG)
+            self._kind, text = ("thinking", bare.removeprefix(_OPENING_TAG)) if self.has_opened else ("text", text)
+        if self._kind == "text":
+            return self._emit("text", text)
+        thought, closed, rest = text.partition(_CLOSING_TAG)
+        if closed:
+            pieces = self._emit("thinking", thought)
+            self._kind, self._is_after_tag = "text", True
+            return [*pieces, *self._emit("text", rest)]
+        tail = next((size for size in range(len(_CLOSING_TAG) - 1, 0, -1) if text.endswith(_CLOSING_TAG[:size])), 0)
+        self._pending_text = text[len(text) - tail :]
+        return self._emit("thinking", text[: len(text) - tail])
 
     def finish(self) -> list[TextPiece]:
         """Return the remaining text. Thinking without a closing tag remains thinking."""
-        pieces: list[TextPiece] = []
-        self._emit("thinking" if self._state == "thinking" else "text", self._pending_text, pieces)
-        self._pending_text = ""
-        return pieces
+        text, self._pending_text = self._pending_text, ""
+        return self._emit(self._kind or "text", text)
 
-    def _find_opening_tag(self, text: str) -> str:
-        """Look for the opening tag and return the text after it. If the tag may be incomplete, hold back all text."""
-        bare = text.lstrip()
-        if len(text) - len(bare) <= _MAX_LEADING_BLANKS:
-            if bare.startswith(_OPENING_TAG):
-                self._state, self._is_after_tag, self.has_opened = "thinking", True, True
-                return bare.removeprefix(_OPENING_TAG)
-            if _OPENING_TAG.startswith(bare):
-                self._pending_text = text
-                return ""
-        self._state = "text"
-        return text
-
-    def _read_thinking(self, text: str, pieces: list[TextPiece]) -> str:
-        thought, closed, rest = text.partition(_CLOSING_TAG)
-        if closed:
-            self._emit("thinking", thought, pieces)
-            self._state, self._is_after_tag = "text", True
-            return rest
-        tail = next((size for size in range(len(_CLOSING_TAG) - 1, 0, -1) if text.endswith(_CLOSING_TAG[:size])), 0)
-        self._emit("thinking", text[: len(text) - tail], pieces)
-        self._pending_text = text[len(text) - tail :]
-        return ""
-
-    def _emit(self, kind: Literal["thinking", "text"], text: str, pieces: list[TextPiece]) -> None:
+    def _emit(self, kind: Literal["thinking", "text"], text: str) -> list[TextPiece]:
         if self._is_after_tag:
             text = text.lstrip()
-        if text:
-            self._is_after_tag = False
-            pieces.append(TextPiece(kind, text))
+            self._is_after_tag = not text
+        return [TextPiece(kind, text)] if text else []
 
 
 def split_unopened(text: str) -> tuple[str, str] | None:

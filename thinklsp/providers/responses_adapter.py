@@ -19,13 +19,9 @@ from thinklsp.core.messages import (
     AssistantMessage,
     Conversation,
     ImageBlock,
-    OpaqueBlock,
     Origin,
-    RedactedThinkingBlock,
-    ServerToolBlock,
     StopReason,
     TextBlock,
-    ThinkingBlock,
     ToolResultBlock,
     ToolSpec,
     ToolUseBlock,
@@ -159,15 +155,9 @@ def _build_user_items(messages: Iterable[UserMessage | AssistantMessage], names:
 
 
 def _encode_prompt_part(block: UserBlock) -> Wire | None:
-    match block:
-        case TextBlock():
-            return {"type": "input_text", "text": block.text} if block.text.strip() else None
-        case ImageBlock():
-            return ENCODED_PARTS.encode(block, None, _encode_image, block)
-        case ToolResultBlock():
-            return None
-        case _:
-            assert_never(block)
+    if isinstance(block, TextBlock):
+        return {"type": "input_text", "text": block.text} if block.text.strip() else None
+    return ENCODED_PARTS.encode(block, None, _encode_image, block) if isinstance(block, ImageBlock) else None
 
 
 def _encode_image(block: ImageBlock) -> Wire:
@@ -235,25 +225,12 @@ def _is_accepted(item: Wire) -> bool:
 def _rebuild_items(message: AssistantMessage, names: CallNames) -> list[Wire]:
     items: list[Wire] = []
     for block in message.blocks:
-        match block:
-            case TextBlock():
-                if block.text.strip():
-                    items.append(
-                        ENCODED_PARTS.encode(block, "", _build_message, "assistant", "output_text", [block.text])
-                    )
-            case ToolUseBlock():
-                items.append(
-                    {
-                        "type": "function_call",
-                        "call_id": names.claim(block.id, None),
-                        "name": sanitize_name(block.name),
-                        "arguments": json.dumps(block.input or {}, ensure_ascii=False),
-                    }
-                )
-            case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
-                pass
-            case _:
-                assert_never(block)
+        if isinstance(block, TextBlock) and block.text.strip():
+            items.append(ENCODED_PARTS.encode(block, "", _build_message, "assistant", "output_text", [block.text]))
+        elif isinstance(block, ToolUseBlock):
+            arguments = json.dumps(block.input or {}, ensure_ascii=False)
+            fields = {"call_id": names.claim(block.id, None), "name": sanitize_name(block.name), "arguments": arguments}
+            items.append({"type": "function_call", **fields})
     return items
 
 

@@ -5,7 +5,7 @@ An unsupported setting is never an error. The plan uses the nearest supported va
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from thinklsp.core.choices import EFFORTS, Effort, PlannedThinkingMode, SummaryLength, ThinkingDisplay
@@ -52,10 +52,6 @@ class _ThinkingRequest:
     budget: int | None
     default_budget: int
 
-    @property
-    def is_off(self) -> bool:
-        return self.mode == "off"
-
 
 def plan_thinking(
     model: ModelInfo,
@@ -82,7 +78,7 @@ def plan_thinking(
     form = _choose_form(model, request, notices)
     capped = _limit_output(model, max_tokens, notices)
     if form == "manual" and capped is not None and capped <= model.budget_least:
-        form = _choose_form_without_budget(model)
+        form = "adaptive" if model.adaptive else model.off or "unset"
         notices.append(
             f"`maxTokens` {capped} leaves no room for a thinking budget, which is at least {model.budget_least} "
             f"tokens; {model.id} is used without a budget."
@@ -103,20 +99,13 @@ def plan_thinking(
 
 def _resolve_budget_mode(request: _ThinkingRequest) -> _ThinkingRequest:
     """Return the request with the thinking mode that the budget implies, for a model without effort levels."""
-    match request.mode:
-        case "off" | "adaptive":
-            return request
-        case "auto" | "manual":
-            if request.budget == BUDGET_OFF:
-                return _ThinkingRequest("off", None, None, request.default_budget)
-            if request.budget == BUDGET_DYNAMIC:
-                return _ThinkingRequest("adaptive", None, None, request.default_budget)
-            is_manual = request.mode == "manual" or request.budget is not None or request.effort is not None
-            return _ThinkingRequest(
-                "manual" if is_manual else "auto", request.effort, request.budget, request.default_budget
-            )
-        case _:
-            assert_never(request.mode)
+    if request.mode in ("off", "adaptive"):
+        return request
+    if request.budget in (BUDGET_OFF, BUDGET_DYNAMIC):
+        mode: PlannedThinkingMode = "off" if request.budget == BUDGET_OFF else "adaptive"
+        return replace(request, mode=mode, effort=None, budget=None)
+    is_manual = request.mode == "manual" or request.budget is not None or request.effort is not None
+    return replace(request, mode="manual" if is_manual else "auto")
 
 
 def _choose_form(model: ModelInfo, request: _ThinkingRequest, notices: list[str]) -> ThinkingForm:
@@ -126,25 +115,23 @@ def _choose_form(model: ModelInfo, request: _ThinkingRequest, notices: list[str]
             notices.append(f"{model.id} thinks only if `effort` is set; the thinking mode {mode} has no effect.")
         return "unset"
     thinks: ThinkingForm = "adaptive" if model.adaptive else "manual" if model.manual else "unset"
-    if mode in ("adaptive", "manual") and thinks == "unset":
-        notices.append(f"{model.id} does not support thinking; the thinking mode {mode} has no effect.")
-        return thinks
     match mode:
         case "auto":
             return thinks
         case "off":
             return _choose_off_form(model, notices)
+        case "manual" if model.manual:
+            return "manual"
+        case "adaptive" | "manual" if thinks == "unset":
+            notices.append(f"{model.id} does not support thinking; the thinking mode {mode} has no effect.")
         case "adaptive":
             if thinks == "manual":
                 notices.append(f"{model.id} does not support adaptive thinking; a token budget is used instead.")
-            return thinks
         case "manual":
-            if model.manual:
-                return "manual"
             notices.append(f"{model.id} does not accept a thinking budget; the model decides how much to think.")
-            return thinks
         case _:
             assert_never(mode)
+    return thinks
 
 
 def _choose_off_form(model: ModelInfo, notices: list[str]) -> ThinkingForm:
@@ -156,16 +143,12 @@ def _choose_off_form(model: ModelInfo, notices: list[str]) -> ThinkingForm:
     return "adaptive" if model.efforts or not model.manual else "manual"
 
 
-def _choose_form_without_budget(model: ModelInfo) -> ThinkingForm:
-    return "adaptive" if model.adaptive else model.off or "unset"
-
-
 def _choose_effort(
     model: ModelInfo, form: ThinkingForm, request: _ThinkingRequest, notices: list[str]
 ) -> Effort | None:
     """Return the effort to send, or None to send no effort."""
     is_off = form in ("off", "between_tools")
-    if request.is_off and not is_off and model.efforts:
+    if request.mode == "off" and not is_off and model.efforts:
         return model.efforts[0]
     if request.effort is None:
         return None
@@ -210,7 +193,7 @@ def _choose_budget(model: ModelInfo, request: _ThinkingRequest) -> int:
 
     The effort determines the budget only if the model has no effort levels.
     """
-    if request.is_off:
+    if request.mode == "off":
         return model.budget_least
     if request.budget is not None:
         return request.budget

@@ -19,6 +19,7 @@ from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import (
     StoredSession,
+    copy_fallbacks,
     count_shared,
     cut_messages,
     extend_generation,
@@ -117,9 +118,11 @@ def make_fork(connection: RowConnection, session_id: str, session: Session, step
     raise SessionError(f"This session has no step {step} to fork at. Its steps are 0 to {session.steps}.")
 
 
-def write_fork(connection: RowConnection, fork_id: str, fork: Session) -> StoredSession:  # noqa: ARG001 - as all writes
-    """Store a fork."""
-    return write_session(connection, None, fork)
+def write_fork(connection: RowConnection, fork_id: str, session: Session, fork: Session) -> StoredSession:
+    """Store a fork, and copy the fallbacks for its messages from the original session."""
+    stored = write_session(connection, None, fork)
+    copy_fallbacks(connection, session.id, fork_id, count_shared(session.conversation, fork.conversation))
+    return stored
 
 
 def read_transcript(connection: RowConnection, session_id: str, session: Session) -> Session:
@@ -168,5 +171,7 @@ def restore_archive(
     for archive in undone:
         connection.execute("DELETE FROM archive WHERE id = ?", (archive.id,))
     stored = StoredSession(session, before.revision + 1, undone[0].generation)
-    extend_generation(connection, stored, count_shared(oldest, session.conversation), size, cipher)
+    start = count_shared(oldest, session.conversation)
+    size += cut_messages(connection, session.id, stored.generation, start, cipher)
+    extend_generation(connection, stored, start, size, cipher)
     return stored

@@ -58,6 +58,8 @@ _MIN_LONG_CHARS = 100
 _USER_BLOCKS = (TextBlock, ToolResultBlock, ImageBlock)
 _MODEL_BLOCKS = get_args(ContentBlock)
 _STOP_REASONS = {reason: reason for reason in get_args(StopReason)}
+FindImage = Callable[[str], bytes | None]
+"""A function that returns the bytes of a stored image with this digest, or None if the image is missing or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,6 @@ class MessageRow:
     blocks: bytes
     opaque_states: tuple[tuple[int, OpaqueState], ...]
     images: tuple[ImageBlock, ...]
-
-
-FindImage = Callable[[str], bytes | None]
-"""A function that returns the bytes of a stored image with this digest, or None if the image is missing or damaged."""
 
 
 class DecodedMessage(NamedTuple):

@@ -28,6 +28,7 @@ from thinklsp.core.messages import (
     ToolUseBlock,
     UserBlock,
     UserMessage,
+    UserPrompt,
 )
 from thinklsp.sessions.codec import USAGE_COLUMNS, replace_surrogates, reveal_content
 from thinklsp.sessions.session import Session, SessionSummary
@@ -148,7 +149,12 @@ def to_json(
     }
     if summary is not None:
         data |= {"model": summary.model, "created": summary.created.isoformat(), "updated": summary.updated.isoformat()}
-    data["messages"] = [_build_message_data(message, thinking) for message in session.conversation]
+    data["messages"] = [
+        {"role": message.role}
+        | ({"stop_reason": message.stop_reason} if isinstance(message, AssistantMessage) else {})
+        | {"blocks": [_build_block_data(block, thinking) for block in message.blocks]}
+        for message in session.conversation
+    ]
     data["unanswered"] = [
         {
             "text": prompt.text,
@@ -165,20 +171,13 @@ def to_json(
     return json.dumps(data, indent=2) + "\n"
 
 
-def _build_message_data(message: Message, thinking: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {"role": message.role}
-    if not isinstance(message, UserMessage):
-        data["stop_reason"] = message.stop_reason
-    return data | {"blocks": [_build_block_data(block, thinking) for block in message.blocks]}
-
-
 def _build_block_data(block: ContentBlock | UserBlock, thinking: bool) -> dict[str, Any]:
     data: dict[str, Any] = {"kind": block.kind}
     match block:
+        case TextBlock(prompt=UserPrompt() as prompt):
+            data |= {"text": block.text, "turn": prompt.turn_id}
         case TextBlock():
             data["text"] = block.text
-            if block.prompt is not None:
-                data["turn"] = block.prompt.turn_id
         case ThinkingBlock():
             data |= {"text": block.text} if thinking else {}
         case ToolUseBlock():

@@ -1,4 +1,9 @@
-"""What the edit ledger records: edits with their files and outcomes, and the turns that made them."""
+"""The edit ledger, which records every edit sent to the editor and its outcome.
+
+An edit is stored before it is sent, and its outcome is stored after the editor has responded. If the process exits in
+between, the outcome is unknown. The edit is then compared with the file, but never sent again. An undo is recorded as
+an edit of the same turn and cannot be undone itself.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,11 @@ from thinklsp.sessions.encryption import RowConnection, SessionCipher, decrypt_t
 
 WriteOutcome = Literal["applied", "refused", "unknown"]
 EditKind = Literal["change", "create", "rename", "delete"]
+RETENTION_DAYS = 30
+_COLUMNS = (
+    "edit, session, workspace, turn, uri, path, new_uri, version, before, after, before_sha256, after_sha256, outcome, "
+    "undone, made"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +159,6 @@ def hash_text(text: str) -> str:
     return hashlib.sha256(to_bytes(text)).hexdigest()
 
 
-RETENTION_DAYS = 30
-_COLUMNS = (
-    "edit, session, workspace, turn, uri, path, new_uri, version, before, after, before_sha256, after_sha256, outcome, "
-    "undone, made"
-)
-
-
 def write_intent(
     connection: RowConnection,
     session_id: str,
@@ -226,7 +229,7 @@ def list_unsettled(connection: RowConnection, workspace: str, writer: str) -> tu
 
 
 def find_written_turn(
-    connection: RowConnection, workspace: str, turn_id: str | None, session_id: str | None
+    connection: RowConnection, workspace: str, turn_id: str | None = None, session_id: str | None = None
 ) -> WrittenTurn | None:
     """Return the edits of a turn that can be undone, or None.
 

@@ -50,6 +50,13 @@ _OUTCOME_TEXTS: Mapping[PromptOutcome, str] = {
 
 # The outcomes of prompts that are quoted to the model. A declined prompt could make the model decline again.
 REPORTED_OUTCOMES = frozenset(_OUTCOME_TEXTS) - {"queued", "running", "refusal"}
+_FORK_SUFFIX = " (fork)"
+_MAX_FORK_TITLE = MAX_TITLE_LENGTH - len(_FORK_SUFFIX)
+INTERRUPTED = "<note>The turn before this message was stopped before it finished.</note>"
+UNDONE = (
+    "<note>Edits from an earlier turn are not in the files: they were not applied, or the user undid them. "
+    "Reread the files before you rely on their contents.</note>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +92,6 @@ class UnansweredPrompt:
         """
         text = self.text if len(self.text) <= _MAX_QUOTED_CHARS else f"{self.text[:_MAX_QUOTED_CHARS]} … (cut)"
         return f"<note>An earlier user prompt has no answer, because {self.explanation}. The prompt was:\n{text}</note>"
-
-
-_FORK_SUFFIX = " (fork)"
-_MAX_FORK_TITLE = MAX_TITLE_LENGTH - len(_FORK_SUFFIX)
-INTERRUPTED = "<note>The turn before this message was stopped before it finished.</note>"
-UNDONE = (
-    "<note>Edits from an earlier turn are not in the files: they were not applied, or the user undid them. "
-    "Reread the files before you rely on their contents.</note>"
-)
 
 
 @dataclass(frozen=True, slots=True)

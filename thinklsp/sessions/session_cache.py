@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.images import list_images
 from thinklsp.core.messages import Message
 from thinklsp.sessions import archives, session_rows, spending
 from thinklsp.sessions.encryption import RowConnection
@@ -18,8 +17,8 @@ from thinklsp.sessions.session import Session, SessionChange
 from thinklsp.sessions.session_rows import StoredSession
 from thinklsp.sessions.spending import CallUsage
 
-_MAX_CACHED = 16
-_MAX_CACHED_IMAGE_BYTES = 40_000_000
+# With the images of their prompts, these sessions have at most about 100 MB.
+_MAX_CACHED = 8
 _DELETED = "This session was deleted while it was in use."
 _NO_MESSAGES = "This session has no messages to compact."
 
@@ -43,7 +42,6 @@ class SessionCache:
         # New sessions, which are stored only after their first change.
         self.new_sessions: dict[str, NewSession] = {}
         self.stored_sessions: dict[str, StoredSession] = {}
-        self._image_bytes: dict[str, int] = {}
         # The latest revision of each session that this process has written.
         self.revisions: dict[str, int] = {}
 
@@ -63,7 +61,6 @@ class SessionCache:
         stored = None if revision is None else session_rows.read_session(connection, session_id)
         if stored is None:
             self.stored_sessions.pop(session_id, None)
-            self._image_bytes.pop(session_id, None)
             return None
         if not stored.is_sound:
             problem = f"Parts of the session “{stored.session.title}” are damaged or cannot be decrypted. The session "
@@ -134,21 +131,12 @@ class SessionCache:
 
     def forget(self, session_id: str) -> None:
         """Remove a session from the cache."""
-        for sessions in (self.new_sessions, self.stored_sessions, self.revisions, self._image_bytes):
+        for sessions in (self.new_sessions, self.stored_sessions, self.revisions):
             sessions.pop(session_id, None)
 
     def _cache(self, stored: StoredSession) -> StoredSession:
-        session_id = stored.session.id
-        self.stored_sessions.pop(session_id, None)
-        self.stored_sessions[session_id] = stored
-        self._image_bytes[session_id] = sum(len(image.data) for image in list_images(stored.session.conversation))
-        while len(self.stored_sessions) > 1 and self._is_too_large:
-            oldest = next(iter(self.stored_sessions))
-            del self.stored_sessions[oldest], self._image_bytes[oldest]
+        self.stored_sessions.pop(stored.session.id, None)
+        self.stored_sessions[stored.session.id] = stored
+        if len(self.stored_sessions) > self._max_sessions:
+            del self.stored_sessions[next(iter(self.stored_sessions))]
         return stored
-
-    @property
-    def _is_too_large(self) -> bool:
-        return (
-            len(self.stored_sessions) > self._max_sessions or sum(self._image_bytes.values()) > _MAX_CACHED_IMAGE_BYTES
-        )

@@ -1,4 +1,4 @@
-"""The usage of model calls, with one database row per call.
+"""The usage of model calls, with one database row per call, and caps on the spending of users and teams.
 
 The sums by session, turn, model and UTC day include the calls of all processes.
 """
@@ -20,6 +20,7 @@ _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
 
 
 Purpose = Literal["step", "compaction", "title", "lost"]
+CapScope = Literal["user", "team"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,6 @@ def _parse_day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         return date.min
-
-
-CapScope = Literal["user", "team"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The folder of the session store, with checks of its ownership and permissions.
+"""The files of the session store: its folder, the locks of sessions, and the long texts that sessions keep.
 
 The functions in this module never follow symbolic links and never run SQL.
 """
@@ -31,6 +31,12 @@ _NETWORK = re.compile(
     r"nfs4?|cifs|smb3|smbfs|9p|afs|ncpfs|coda|ceph|glusterfs|lustre|beegfs|gpfs|davfs|afpfs|fuse\.(sshfs|glusterfs|rclone)"
 )
 
+_MAX_LOCKS = 64
+# The limit of the texts that a session keeps.
+MAX_SESSION_BYTES = 64 * 1024 * 1024
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+FileIds = tuple[tuple[int, int] | None, ...]
+
 
 class FolderRefused(Exception):
     """Raised if the folder cannot be used for the store. The message is shown to the user."""
@@ -45,23 +51,13 @@ def prepare_folder(state_folder: str) -> str:
         if (reason := restrict_access(state_folder)) is not None:
             raise FolderRefused(reason)
         for path in (folder, os.path.join(folder, LOCK_FOLDER)):
-            _ensure_private_folder(path)
+            # Another process may create the folder at the same time.
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            _ensure_private(path, is_folder=True)
     except OSError as error:
         raise FolderRefused(f"The folder {folder} cannot be used: {_describe_error(error)}.") from None
     return folder
-
-
-def _ensure_private_folder(path: str) -> None:
-    # Another process may create the folder at the same time.
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode):
-        raise FolderRefused(f"{path} is not a folder. Move or rename it.")
-    if not is_owned(status):
-        raise FolderRefused(f"{path} belongs to another user. Set `THINKLSP_STATE_DIR` to your own folder.")
-    if status.st_mode & 0o077:
-        os.chmod(path, 0o700)
 
 
 def prepare_database(folder: str, *, create: bool = True) -> str:
@@ -77,7 +73,7 @@ def prepare_database(folder: str, *, create: bool = True) -> str:
             for beside in _SUFFIXES[1:]:
                 Path(path + beside).unlink(missing_ok=True)
         for beside in _SUFFIXES:
-            _ensure_private_file(path + beside)
+            _ensure_private(path + beside, is_folder=False)
         if create and not os.path.lexists(path):
             os.close(os.open(path, _NEW_FILE, 0o600))
     except FileExistsError:
@@ -87,26 +83,24 @@ def prepare_database(folder: str, *, create: bool = True) -> str:
     return path
 
 
-def _ensure_private_file(path: str) -> None:
-    """Make a file readable only for this user.
+def _ensure_private(path: str, *, is_folder: bool) -> None:
+    """Make a file or a folder accessible only for this user.
 
-    The file may be missing, because another process can remove a log file at any time.
+    A file may be missing, because another process can remove a log file at any time.
     """
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(status.st_mode):
-        problem = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
+    if not (stat.S_ISDIR if is_folder else stat.S_ISREG)(status.st_mode):
+        is_link = stat.S_ISLNK(status.st_mode) and not is_folder
+        problem = "a symbolic link" if is_link else f"not a {'folder' if is_folder else 'file'}"
         raise FolderRefused(f"{path} is {problem}. Move or rename it.")
     if not is_owned(status):
         raise FolderRefused(f"{path} belongs to another user. Set `THINKLSP_STATE_DIR` to your own folder.")
     if status.st_mode & 0o077:
         with suppress(FileNotFoundError):
-            os.chmod(path, 0o600)
-
-
-FileIds = tuple[tuple[int, int] | None, ...]
+            os.chmod(path, 0o700 if is_folder else 0o600)
 
 
 def read_file_ids(path: str) -> FileIds:
@@ -144,11 +138,8 @@ def remove_left_behind(path: str, ids: FileIds) -> None:
 
 def set_aside(path: str) -> str:
     """Rename a damaged database and its log files. Return the new path."""
-    stem = f"{path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    target, number = stem, 1
-    while os.path.lexists(target):
-        number += 1
-        target = f"{stem}-{number}"
+    now = time.time_ns()
+    target = f"{path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now // 10**9))}-{now % 10**9:09}"
     for beside in reversed(_SUFFIXES):
         if os.path.lexists(path + beside):
             os.rename(path + beside, target + beside)
@@ -283,9 +274,6 @@ class Leases:
         return frozenset({*self._active_ids, *(session_id for session_id, _ in self._pending_edits)})
 
 
-_MAX_LOCKS = 64
-
-
 class FileLeases(Leases):
     """The leases of a store in a file.
 
@@ -388,13 +376,15 @@ def lock_file(path: str) -> int | None:
     be created."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        # The previous owner may remove the lock file after this process has opened it.
-        is_locked = _lock_exclusively(descriptor)
-        if is_locked and _is_current(descriptor, path):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        # The previous owner may have removed the lock file after this process opened it.
+        if _is_current(descriptor, path):
             return descriptor
         os.close(descriptor)
-        if not is_locked:
-            return None
 
 
 def _is_current(descriptor: int, path: str) -> bool:
@@ -403,18 +393,6 @@ def _is_current(descriptor: int, path: str) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def _lock_exclusively(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-MAX_SESSION_BYTES = 64 * 1024 * 1024
-_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 class KeptTexts:

@@ -42,6 +42,16 @@ _DISK_ERRORS = {
     sqlite3.SQLITE_AUTH: "access to it is denied",
     sqlite3.SQLITE_TOOBIG: "a value is too large for it",
 }
+Row = tuple[Any, ...]
+# The encrypted columns of each table, and the columns that identify a row in its session.
+_CONTENTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "session": (("title", "prompts"), ()),
+    "message": (("blocks",), ("generation", "sequence")),
+    "archive": (("note",), ("id",)),
+    "image": (("content",), ("digest",)),
+    "ledger": (("before", "after", "before_sha256", "after_sha256"), ("edit", "uri")),
+}
+_OPAQUE_KEY = ("generation", "sequence", "position")
 
 
 @cache
@@ -239,18 +249,6 @@ def _copy_usage(source: SqliteConnection, target: SqliteConnection, condition: s
             for row in source.execute(f"SELECT {', '.join(COLUMNS)} FROM usage WHERE {condition}", values)  # noqa: S608 - constants
         ),
     )
-
-
-Row = tuple[Any, ...]
-# The encrypted columns of each table, and the columns that identify a row in its session.
-_CONTENTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "session": (("title", "prompts"), ()),
-    "message": (("blocks",), ("generation", "sequence")),
-    "archive": (("note",), ("id",)),
-    "image": (("content",), ("digest",)),
-    "ledger": (("before", "after", "before_sha256", "after_sha256"), ("edit", "uri")),
-}
-_OPAQUE_KEY = ("generation", "sequence", "position")
 
 
 @dataclass(frozen=True, slots=True)

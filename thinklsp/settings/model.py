@@ -28,22 +28,12 @@ from thinklsp.core.choices import (
 from thinklsp.settings.startup_settings import SUFFIX_PATTERN
 
 _PREFIX = "THINKLSP_"
-# Environment variables with the prefix `THINKLSP_` that do not correspond to a setting in this module.
-_OTHER_VARIABLES = frozenset(
-    f"{_PREFIX}{name}"
-    for name in (
-        "CONFIG",
-        "ADMIN_CONFIG",
-        "STATE_DIR",
-        "STORE_URL",
-        "LOG_LEVEL",
-        "COMPATIBLE_API_KEY",
-        "SCENARIO",
-        "SCENARIO_PAUSES",
-        "TENANT",
-        "USER",
-    )
-) | {f"{_PREFIX}COMPATIBLE_BASE_URL"}
+# The other environment variables with this prefix, which are not settings in this module.
+_OTHER_VARIABLES = {
+    *("THINKLSP_CONFIG", "THINKLSP_ADMIN_CONFIG", "THINKLSP_STATE_DIR", "THINKLSP_STORE_URL", "THINKLSP_LOG_LEVEL"),
+    *("THINKLSP_COMPATIBLE_API_KEY", "THINKLSP_COMPATIBLE_BASE_URL", "THINKLSP_SCENARIO", "THINKLSP_SCENARIO_PAUSES"),
+    *("THINKLSP_TENANT", "THINKLSP_USER"),
+}
 
 
 KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
@@ -286,7 +276,8 @@ _CUTOFF = 0.7
 
 def format_invalid_value(key: str, value: object, error: ValidationError, then: str = PREVIOUS_KEPT) -> str:
     """Return an error message for an invalid value."""
-    hint = _PROVIDER_HINTS.get(value.strip().lower(), "") if key == "provider" and isinstance(value, str) else ""
+    name = value.strip().lower().replace("-", " ").replace("_", " ") if isinstance(value, str) else ""
+    hint = _PROVIDER_HINTS.get(name, "") if key == "provider" else ""
     return format_rejection(key, describe_limit(error), " ".join(filter(None, (hint, then))))
 
 
@@ -295,25 +286,15 @@ def format_rejection(key: str, limit: str, then: str = PREVIOUS_KEPT) -> str:
     return f"The setting `{key}` was rejected: it must be {limit}. {then}"
 
 
-def _suggest_compatible(name: str) -> str:
-    return f"Use `openai-compatible` for {name} and set THINKLSP_COMPATIBLE_BASE_URL to its address."
-
-
 # Hints for common mistakes in the provider setting. The mistakes are never corrected automatically.
 _PROVIDER_HINTS = {
-    **dict.fromkeys(("claude", "claude-code"), "Use `anthropic` for Claude."),
-    **dict.fromkeys(("gemini", "google-gemini", "googleai", "google-ai"), "Use `google` for Gemini."),
-    **dict.fromkeys(("gpt", "chatgpt", "open-ai", "openai-responses"), "Use `openai` for GPT models."),
-    **dict.fromkeys(("compatible", "local", "openai_compatible"), "Use `openai-compatible` for your own server."),
-    "ollama": _suggest_compatible("Ollama"),
-    **dict.fromkeys(("llama.cpp", "llamacpp", "llama-cpp", "llama"), _suggest_compatible("a llama.cpp server")),
-    **dict.fromkeys(("lmstudio", "lm-studio", "lm studio"), _suggest_compatible("LM Studio")),
-    "vllm": _suggest_compatible("a vLLM server"),
-    "openrouter": _suggest_compatible("OpenRouter"),
-    "deepseek": _suggest_compatible("DeepSeek"),
-    "groq": _suggest_compatible("Groq"),
-    "mistral": _suggest_compatible("Mistral"),
-    "mock": "Use `simulator` for the offline simulator.",
+    **dict.fromkeys(("claude", "claude code"), "Use `anthropic` for Claude."),
+    **dict.fromkeys(("gemini", "google gemini", "google ai"), "Use `google` for Gemini."),
+    **dict.fromkeys(("gpt", "chatgpt", "open ai", "openai responses"), "Use `openai` for GPT models."),
+    **{
+        name.lower(): f"Use `openai-compatible` for {name} and set THINKLSP_COMPATIBLE_BASE_URL to its address."
+        for name in ("Ollama", "llama.cpp", "LM Studio", "vLLM", "OpenRouter", "DeepSeek", "Groq", "Mistral")
+    },
 }
 
 
@@ -341,13 +322,9 @@ _LIMITS = {
 
 def describe_limit(error: ValidationError) -> str:
     """Return the requirements for a value, in a form that fits after "must be"."""
-    return " or ".join(
-        dict.fromkeys(_describe_limit_item(item) for item in error.errors(include_url=False, include_input=False))
-    )
-
-
-def _describe_limit_item(item: Any) -> str:
-    return _LIMITS.get(item["type"], "in the right format").format(**item.get("ctx", {}))
+    items = error.errors(include_url=False, include_input=False)
+    limits = (_LIMITS.get(item["type"], "in the right format").format(**item.get("ctx", {})) for item in items)
+    return " or ".join(dict.fromkeys(limits))
 
 
 def describe_unknown_settings(names: Iterable[str], known_names: Collection[str], where: str = "") -> tuple[str, ...]:
@@ -355,8 +332,11 @@ def describe_unknown_settings(names: Iterable[str], known_names: Collection[str]
 
     `where` is inserted after the name in each message.
     """
-    ordered = sorted(names)
-    sentences = [_describe_unknown_setting(name, known_names, where) for name in ordered[:_MAX_NAMED]]
+    ordered, sentences = sorted(names), []
+    for name in ordered[:_MAX_NAMED]:
+        suggestion = find_nearest(name[-_MAX_LENGTH:], known_names)
+        hint = "`thinklsp config table` lists all settings." if suggestion is None else f"Did you mean `{suggestion}`?"
+        sentences.append(f"Unknown setting `{format_key(name)}`{where}. {hint}")
     if len(ordered) > _MAX_NAMED:
         sentences.append(f"{len(ordered) - _MAX_NAMED} more settings{where} are unknown.")
     return tuple(sentences)
@@ -379,12 +359,6 @@ def find_nearest(name: str, known_names: Collection[str]) -> str | None:
 def format_key(key: str) -> str:
     """Format a key for a message. The beginning of a long key is cut off, because the end is more distinctive."""
     return "".join(c if c.isprintable() and c != "`" else "?" for c in key)[-_MAX_LENGTH:]
-
-
-def _describe_unknown_setting(name: str, known_names: Collection[str], where: str) -> str:
-    suggestion = find_nearest(name[-_MAX_LENGTH:], known_names)
-    hint = "`thinklsp config table` lists all settings." if suggestion is None else f"Did you mean `{suggestion}`?"
-    return f"Unknown setting `{format_key(name)}`{where}. {hint}"
 
 
 def _normalize_name(name: str) -> str:

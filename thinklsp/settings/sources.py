@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -68,23 +68,22 @@ _RESTRICTED_SUFFIXES = ("apikey", "baseurl", "authtoken")
 class EditorSettings:
     """The accepted editor settings, and the problems that have already been reported to the user.
 
-    `reported_keys` contains all ignored and unknown keys that have been reported. `rejected` contains invalid values.
-    `rejected_as_looser` contains ignored values. `unknown_sentences` contains messages about the latest unknown keys.
+    `reported_keys` contains all ignored and unknown keys that have been reported. `rejected` contains the latest values
+    that are invalid or less strict than the user's own. `unknown_sentences` are about the latest unknown keys.
     """
 
     values: Flat = field(default_factory=dict)
     reported_keys: frozenset[str] = frozenset()
     rejected: Mapping[str, str] = field(default_factory=dict, repr=False)
-    rejected_as_looser: Mapping[str, str] = field(default_factory=dict, repr=False)
     unknown_sentences: tuple[str, ...] = ()
 
     def apply_configuration(
-        self, raw: object, user: UserSettings | None = None, *, keyed: frozenset[str] = frozenset()
+        self, raw: object, user: UserSettings | None = None
     ) -> tuple[EditorSettings, tuple[str, ...]]:
         """Replace the previous configuration with a new one. A setting with an invalid value keeps its previous value.
 
         Returns the new settings, and messages about new problems. If the configuration is not an object, nothing
-        changes. Some limits depend on the provider. `keyed` contains the providers that have a key.
+        changes. Some limits depend on the user's own settings.
         """
         if not isinstance(raw, Mapping):
             return self, ()
@@ -93,28 +92,49 @@ class EditorSettings:
         # If the requested provider is invalid, keep the previous provider.
         choices = (values.get("provider") for values in (flat, self.values))
         requested = next((name for name in choices if name in get_args(Provider)), None)
-        provider = _resolve_provider(None if "provider" not in flat else requested, user, keyed)
+        provider = _resolve_provider(None if "provider" not in flat else requested, user)
         values, problems = _validate({key: value for key, value in flat.items() if key in KEYS}, provider)
         groups = [key for key in flat if key == "thinklsp" or (_has_settings(key) and not _is_restricted(key))]
         problems |= {key: format_rejection(key, "an object") for key in groups}
         for key, former in self.values.items():
             if key in problems or any(group == "thinklsp" or key.startswith(f"{group}.") for group in groups):
                 values.setdefault(key, former)
-        rejected = {key: repr(flat[key]) for key in problems}
-        sentences = [sentence for key, sentence in problems.items() if self.rejected.get(key) != rejected[key]]
-        ignored = {format_key(name) for name in _find_restricted(flat.items())} - self.reported_keys
-        if ignored:
-            sentences.append(
-                "These editor settings were ignored because an opened folder could set them: "
-                f"{', '.join(sorted(ignored))}. Set them in your own config.toml or the environment."
-            )
+        looser = {} if user is None else _find_looser(values, user)
+        rejected = {key: repr(flat[key]) for key in problems} | {key: repr(value) for key, value in looser.items()}
+        changed = {key for key, value in rejected.items() if self.rejected.get(key) != value}
+        sentences = [sentence for key, sentence in problems.items() if key in changed]
+        sentences += _describe_looser({key: looser[key] for key in changed & looser.keys()}, user)
+        if ignored := {format_key(name) for name in _find_restricted(flat.items())} - self.reported_keys:
+            sentences.append(_describe_ignored(ignored, "because an opened folder could set them"))
         strange = _find_unknown(flat) if part is raw else {format_key(key) for key in flat if not _is_known(key)}
-        unknown = describe_unknown_settings(strange, KEYS)
         sentences += describe_unknown_settings(strange - self.reported_keys, KEYS)
         reported_keys = self.reported_keys | ignored | strange
-        return replace(
-            self, values=values, reported_keys=reported_keys, rejected=rejected, unknown_sentences=unknown
-        ), tuple(sentences)
+        unknown = describe_unknown_settings(strange, KEYS)
+        return EditorSettings(values, reported_keys, rejected, unknown), tuple(sentences)
+
+
+def _find_looser(values: Flat, user: UserSettings) -> dict[str, Any]:
+    """Return the editor's values that are not used, and that differ from the user's own."""
+    keyed, own = list_keyed_providers(user), {key: _find_own_value(user, key) for key in values}
+    return {
+        key: value
+        for key, value in values.items()
+        if value != own[key] and not _is_effective(key, value, own[key], keyed)
+    }
+
+
+def _describe_looser(values: Flat, user: UserSettings | None) -> Iterator[str]:
+    if keys := values.keys() - {"provider"}:
+        yield _describe_ignored(keys, "because they are less strict than your own")
+    if (provider := values.get("provider")) is not None and user is not None:
+        own = f"your own settings choose {_find_own_value(user, 'provider')}"
+        reason = own if provider in ("auto", "simulator") else f"you have no key for {provider}"
+        yield f"The editor setting `provider` was ignored because {reason}."
+
+
+def _describe_ignored(keys: Iterable[str], reason: str) -> str:
+    ignored = f"These editor settings were ignored {reason}: {', '.join(sorted(keys))}."
+    return f"{ignored} Set them in your own config.toml or the environment."
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +158,7 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     flat = {key: value for key, value in rest.items() if key in KEYS}
     variables = _collect(read_environment(environment))
     unchecked = UserSettings(file, path, flat, variables, environment)
-    provider = _resolve_provider(None, unchecked, frozenset(list_keyed_providers(unchecked)))
+    provider = _resolve_provider(None, unchecked)
     from_file, wrong = _validate(flat, provider, lambda _: "Change it in your config.toml.")
     from_environment, more = _validate(variables, provider, lambda key: f"Change {build_variable_name(key)}.")
     rejected = (*wrong.values(), *more.values())
@@ -150,18 +170,14 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
 
 
 def resolve_settings(
-    user: UserSettings,
-    editor: EditorSettings | None = None,
-    *,
-    keyed: frozenset[str] = frozenset(),
-    overrides: tuple[tuple[str, Flat], ...] = (),
+    user: UserSettings, editor: EditorSettings | None = None, *, overrides: tuple[tuple[str, Flat], ...] = ()
 ) -> ResolvedSettings:
     """Combine all sources into the resolved settings.
 
-    `keyed` contains the providers that have a key. Editor settings can choose only these providers. `overrides`
-    contains the names and values of further sources in order of increasing precedence.
+    `overrides` contains the names and values of further sources in order of increasing precedence.
     """
     chosen = {} if editor is None else editor.values
+    keyed = list_keyed_providers(user)
     counting = {
         key: value for key, value in chosen.items() if _is_effective(key, value, _find_own_value(user, key), keyed)
     }
@@ -178,42 +194,16 @@ def resolve_settings(
     return ResolvedSettings(build_settings(values), {key: layers[rank][0] for key, rank in ranks.items()})
 
 
-def find_ignored(
-    user: UserSettings, editor: EditorSettings, *, keyed: frozenset[str]
-) -> tuple[EditorSettings, tuple[str, ...]]:
-    """Return the editor settings with an updated `rejected_as_looser`, and messages about newly ignored values."""
-    loosening = {
-        key: repr(value)
-        for key, value in editor.values.items()
-        if value != (own := _find_own_value(user, key)) and not _is_effective(key, value, own, keyed)
-    }
-    changed = {key for key, value in loosening.items() if editor.rejected_as_looser.get(key) != value}
-    sentences = []
-    if looser := sorted(changed - {"provider"}):
-        sentences.append(
-            f"These editor settings were ignored because they are less strict than your own: {', '.join(looser)}. "
-            "Set them in your own config.toml or the environment."
-        )
-    if "provider" in changed:
-        reason = _explain_ignored_provider(editor.values["provider"], user)
-        sentences.append(f"The editor setting `provider` was ignored because {reason}.")
-    return replace(editor, rejected_as_looser=loosening), tuple(sentences)
-
-
-def _explain_ignored_provider(provider: str, user: UserSettings) -> str:
-    """Return the reason why editor settings cannot choose the provider, as part of a message."""
-    if provider in ("auto", "simulator"):
-        return f"your own settings choose {_find_own_value(user, 'provider')}"
-    return f"you have no key for {provider}"
-
-
 def _find_own_value(user: UserSettings, key: str) -> Any:
     """Return the value from the environment or the user's file, or the default."""
     return user.from_environment.get(key, user.from_file.get(key, read_value(_DEFAULTS, key)))
 
 
-def _is_effective(key: str, value: Any, own: Any, keyed: frozenset[str]) -> bool:
-    """Return True if the editor's value is used. Some settings can only be made stricter than the user's own value."""
+def _is_effective(key: str, value: Any, own: Any, keyed: Sequence[str]) -> bool:
+    """Return True if the editor's value is used. Some settings can only be made stricter than the user's own value.
+
+    The editor can choose only a provider that has a key.
+    """
     if key == "maxSteps" or key.startswith("budget."):
         return value is not None and (own is None or value < own)
     if (order := STRICTNESS.get(key)) is not None:
@@ -223,13 +213,12 @@ def _is_effective(key: str, value: Any, own: Any, keyed: frozenset[str]) -> bool
     return True
 
 
-def _resolve_provider(requested: str | None, user: UserSettings | None, keyed: frozenset[str]) -> str:
+def _resolve_provider(requested: str | None, user: UserSettings | None) -> str:
     """Return the provider to use if the editor requests `requested`, or an empty string if no provider has a key."""
-    own = "auto"
-    if user is not None and (own_value := _find_own_value(user, "provider")) in get_args(Provider):
-        own = own_value
-    name = own if requested is None or not _is_effective("provider", requested, own, keyed) else requested
-    return next((provider for provider in get_args(Provider) if provider in keyed), "") if name == "auto" else name
+    keyed = () if user is None else list_keyed_providers(user)
+    own = "auto" if user is None else _find_own_value(user, "provider")
+    name = requested if requested is not None and _is_effective("provider", requested, own, keyed) else own
+    return next(iter(keyed), "") if name == "auto" or name not in get_args(Provider) else name
 
 
 def explain_wrong_value(key: str, value: object, provider: str) -> str | None:
@@ -368,8 +357,6 @@ class CheckedSettings:
 
     def configure(self, raw: object, user: UserSettings) -> None:
         """Apply new editor settings. Rejected and ignored values are reported only once."""
-        keyed = frozenset(list_keyed_providers(user))
-        editor, sentences = self.editor.apply_configuration(raw, user, keyed=keyed)
-        self.editor, loosening = find_ignored(user, editor, keyed=keyed)
-        for sentence in (*sentences, *loosening):
+        self.editor, sentences = self.editor.apply_configuration(raw, user)
+        for sentence in sentences:
             self._warn(sentence)

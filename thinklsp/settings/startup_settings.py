@@ -140,22 +140,19 @@ def _build_slug(title: str) -> str:
 
 
 def _parse_actions(raw: object) -> tuple[MenuAction, ...]:
-    """Return the user's actions. If one action is invalid, return no actions, because the entire file is rejected."""
+    """Return the user's actions that the menu can show."""
     entries = add_action_names(raw)
-    actions = [_parse_action(action) for action in entries] if isinstance(entries, list) else []
-    names = [action.name for action in actions if action is not None]
-    is_right = len(names) == len(actions) == len(set(names)) and not BUILT_IN_ACTIONS & set(names)
-    return tuple(action for action in actions if action is not None) if is_right else ()
+    actions = (_parse_action(entry) for entry in (entries if isinstance(entries, list) else ()))
+    return tuple(action for action in actions if action is not None)
 
 
 def _parse_action(raw: object) -> MenuAction | None:
     if not isinstance(raw, Mapping):
         return None
     name, title, scope = raw.get("name"), raw.get("title"), raw.get("scope", "selection")
-    if not isinstance(name, str) or not isinstance(title, str) or scope not in SCOPES:
+    if not isinstance(name, str) or not isinstance(title, str) or scope not in SCOPES or name in BUILT_IN_ACTIONS:
         return None
-    title = title.strip()
-    return MenuAction(name, title, scope) if re.match(ACTION_NAME_PATTERN, name) and 0 < len(title) <= 60 else None
+    return MenuAction(name, title.strip(), scope) if re.match(ACTION_NAME_PATTERN, name) and title.strip() else None
 
 
 def _select_value(value: Any, is_allowed: Callable[[object], bool], former: Any) -> Any:

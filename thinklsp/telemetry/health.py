@@ -1,4 +1,15 @@
-"""The probe of the session store, which finds out whether sessions can be read."""
+"""Health, readiness and metrics over HTTP, on a port and in a thread of their own.
+
+| path | answer |
+|---|---|
+| `/health`, `/healthz` | 200 if the event loop has run a timer in the last ten seconds, else 503 |
+| `/ready`, `/readyz` | 200 if the server accepts a further client and the session store answers, else 503 |
+| `/metrics` | the metrics |
+
+If the store does not answer, every process of a team is unready at once: load balancers send new clients to none of
+them, and connected clients stay. The store has no effect on `/health`, because a restart does not bring the database
+back.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +35,13 @@ StoreState = Literal["unknown", "ok", "degraded", "unreachable"]
 _PROBE_SECONDS = 5.0
 _MAX_ANSWER_SECONDS = 4.0
 _MAX_FAILURES = 2
+_REQUEST_SECONDS = 5.0
+_MAX_HEAD_BYTES = 16 * 1024
+_MAX_CONNECTIONS = 64
+_BEAT_SECONDS = 1.0
+_MAX_SILENCE_SECONDS = 10.0
+_CLOSE_SECONDS = 1.0
+_PLAIN = "text/plain; charset=utf-8"
 
 
 class ProbedStore(Protocol):
@@ -90,11 +108,6 @@ class StoreProbe:
                 return "The session store does not answer."
             case "ok" | "degraded":
                 return None
-
-
-_REQUEST_SECONDS = 5.0
-_MAX_HEAD_BYTES = 16 * 1024
-_MAX_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +192,6 @@ def parse_request_line(head: bytes) -> tuple[str, str]:
     """Return the method and the path of a request without its query, or two empty strings."""
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     return (words[0], words[1].partition("?")[0]) if len(words) == 3 and words[2].startswith("HTTP/1.") else ("", "")
-
-
-_BEAT_SECONDS = 1.0
-_MAX_SILENCE_SECONDS = 10.0
-_CLOSE_SECONDS = 1.0
-_PLAIN = "text/plain; charset=utf-8"
 
 
 class Readiness(Protocol):

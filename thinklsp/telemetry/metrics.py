@@ -7,7 +7,7 @@ words. No label holds a text of a user, a path, a key or the name of an MCP tool
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -48,52 +48,30 @@ class MetricsObserver(Observer):
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library leaves it untyped
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._clients = Gauge("thinklsp_clients", "Connected clients.", registry=registry)
-        self._rejected = Counter(
-            "thinklsp_rejected_logins", "Clients that could not connect.", ["reason"], registry=registry
-        )
-        self.turns_running = Gauge("thinklsp_turns_running", "Running turns.", registry=registry)
-        self.turns = Counter("thinklsp_turns", "Turns that have ended.", ["kind", "outcome"], registry=registry)
-        self.turn_seconds = Histogram(
-            "thinklsp_turn_duration_seconds", "Duration of turns.", ["kind"], buckets=_TURN_BUCKETS, registry=registry
-        )
+
+        def count(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+            return Counter(f"thinklsp_{name}", text, labels, registry=registry)
+
+        def measure(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
+            return Histogram(f"thinklsp_{name}_seconds", text, labels, buckets=buckets, registry=registry)
+
         model = ["provider", "model"]
-        self.calls = Counter(
-            "thinklsp_model_calls", "Model calls that have ended.", [*model, "outcome"], registry=registry
-        )
-        self.call_seconds = Histogram(
-            "thinklsp_model_call_duration_seconds",
-            "Duration of model calls, with their retries.",
-            model,
-            buckets=_CALL_BUCKETS,
-            registry=registry,
-        )
-        self.retries = Counter("thinklsp_model_retries", "Attempts that were repeated.", model, registry=registry)
-        self.tokens = Counter("thinklsp_model_tokens", "Tokens of model calls.", [*model, "kind"], registry=registry)
-        self.tool_calls = Counter("thinklsp_tool_calls", "Tool calls.", ["tool", "outcome"], registry=registry)
-        self.tool_seconds = Histogram(
-            "thinklsp_tool_call_duration_seconds",
-            "Duration of tool calls.",
-            ["tool"],
-            buckets=_CALL_BUCKETS,
-            registry=registry,
-        )
-        self.loop_lag = Histogram(
-            "thinklsp_event_loop_lag_seconds",
-            "How late the event loop ran a timer.",
-            buckets=_LAG_BUCKETS,
-            registry=registry,
-        )
-        self._store_seconds = Histogram(
-            "thinklsp_store_call_duration_seconds",
-            "Duration of calls of the session store.",
-            ["operation"],
-            buckets=_STORE_BUCKETS,
-            registry=registry,
-        )
-        self._store_calls = Counter(
-            "thinklsp_store_calls", "Calls of the session store.", ["operation", "outcome"], registry=registry
-        )
+        self._clients = Gauge("thinklsp_clients", "Connected clients.", registry=registry)
+        self._rejected = count("rejected_logins", "Clients that could not connect.", ["reason"])
+        self.turns_running = Gauge("thinklsp_turns_running", "Running turns.", registry=registry)
+        self.turns = count("turns", "Turns that have ended.", ["kind", "outcome"])
+        self.turn_seconds = measure("turn_duration", "Duration of turns.", ["kind"], _TURN_BUCKETS)
+        self.calls = count("model_calls", "Model calls that have ended.", [*model, "outcome"])
+        call_text = "Duration of model calls, with their retries."
+        self.call_seconds = measure("model_call_duration", call_text, model, _CALL_BUCKETS)
+        self.retries = count("model_retries", "Attempts that were repeated.", model)
+        self.tokens = count("model_tokens", "Tokens of model calls.", [*model, "kind"])
+        self.tool_calls = count("tool_calls", "Tool calls.", ["tool", "outcome"])
+        self.tool_seconds = measure("tool_call_duration", "Duration of tool calls.", ["tool"], _CALL_BUCKETS)
+        self.loop_lag = measure("event_loop_lag", "How late the event loop ran a timer.", [], _LAG_BUCKETS)
+        store_text = "Duration of calls of the session store."
+        self._store_seconds = measure("store_call_duration", store_text, ["operation"], _STORE_BUCKETS)
+        self._store_calls = count("store_calls", "Calls of the session store.", ["operation", "outcome"])
 
     def format_text(self) -> bytes:
         """Return all metrics as text. Any thread may call this method."""
@@ -156,13 +134,6 @@ class _Tool(ToolObserver):
 
 def _list_tokens(usage: Usage) -> Iterator[tuple[str, int]]:
     """Yield the token counts that the provider reported. `input` includes both cache counts, `output` thinking."""
-    counts = {
-        "input": usage.input_tokens,
-        "output": usage.output_tokens,
-        "thinking": usage.thinking_tokens,
-        "cache_read": usage.cache_read_tokens,
-        "cache_write": usage.cache_write_tokens,
-    }
-    for kind, count in counts.items():
-        if count:
+    for kind in ("input", "output", "thinking", "cache_read", "cache_write"):
+        if count := getattr(usage, f"{kind}_tokens"):
             yield kind, count

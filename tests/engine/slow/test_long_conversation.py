@@ -20,7 +20,7 @@ from thinklsp.core.events import ContextCompacted, TurnEvent
 from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock, find_compaction_origin
 from thinklsp.engine import ChatRequest, Engine
 from thinklsp.offline.scenario import Scenario
-from thinklsp.providers.anthropic_adapter import AnthropicAdapter
+from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
 from thinklsp.settings.sources import EditorSettings

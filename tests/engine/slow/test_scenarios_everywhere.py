@@ -115,7 +115,7 @@ async def play(simulator: Simulator, way: Way, name: str, root: Root) -> list[En
 async def begun(
     engine: Engine, caller: HttpModelCaller, way: Way, prompt: str, mode: Mode, root: Root, session_id: str | None
 ) -> Turn:
-    async def connect() -> HttpModelCaller:
+    async def connect(_known: object) -> HttpModelCaller:
         return caller
 
     view = WorkspaceView([(WorkspaceFolder(path_to_uri(root.path), ""), root)])

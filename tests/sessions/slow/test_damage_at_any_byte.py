@@ -1,25 +1,15 @@
-"""A store whose files are cut or flipped at any byte."""
+"""A store whose log is cut at any byte."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
 
-from tests.sessions.test_store_damage import FLIPS, check_flips, copied
+from tests.sessions.test_store_damage import copied
 from tests.support.scripted_model import check_sendable
-from tests.support.stored_sessions import (
-    check_survival,
-    gone,
-    opened,
-    until_told,
-    writers,
-)
+from tests.support.stored_sessions import check_survival, gone, opened, until_told, writers
 
 CUTS = 25
-
-
-async def test_flipped_bytes_are_survived(tmp_path: Path) -> None:
-    assert await check_flips(tmp_path, Random(7), FLIPS) > 0
 
 
 async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:

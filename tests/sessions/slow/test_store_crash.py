@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -16,13 +15,11 @@ from tests.support.stored_sessions import (
     EDIT,
     SPENT,
     USAGE,
-    check_survival,
     connection_of,
     database,
     files_of,
     full_session,
     gone,
-    killed_at,
     one_turn,
     opened,
     opened_with_session,
@@ -32,22 +29,6 @@ from tests.support.stored_sessions import (
     writers,
 )
 from thinklsp.core.errors import SessionError
-
-POINTS = 30
-
-
-@pytest.mark.timing
-async def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    random = Random(5)
-    counts = []
-    with writers() as source:
-        for point in range(POINTS):
-            folder = tmp_path / str(point)
-            folder.mkdir(mode=0o700)
-            counts.append(await killed_at(folder, source, random))
-            assert await check_survival(folder) < 1.0
-            shutil.rmtree(folder)
-    assert len({*counts}) > POINTS // 3, "the points were all the same"
 
 
 async def test_second_process_cannot_write_until_first_exits(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ from tests.stand_ins.service_state import (
     compute_usage,
     hash_text,
 )
-from thinklsp.offline.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import NeutralRequest, Script, ScriptedAnswer
+from thinklsp.offline.scenario import RawPart, RedactedPart, ScenarioStep, TextPart, ThinkingPart, ToolPart
+from thinklsp.offline.script import NeutralRequest, Script
 
 _MESSAGES = "/v1/messages"
 _MODELS = "/v1/models"
@@ -304,10 +304,10 @@ class AnthropicAnswer:
 
 
 def write_message(
-    answer: ScriptedAnswer, context: AnthropicAnswerContext, input_usage: InputUsage, signer: StateSigner
+    answer: ScenarioStep, context: AnthropicAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> AnthropicAnswer:
     blocks = tuple(_Writer(answer, context, signer).write())
-    reason = _STOP_REASONS.get(answer.stop_reason, answer.stop_reason)
+    reason = _STOP_REASONS.get(str(answer.stop_reason), answer.stop_reason)
     ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop_sequence}
     if answer.stop_reason == "refusal":
         refusal = answer.refusal.model_dump() if answer.refusal else {"category": None, "explanation": None}
@@ -346,7 +346,7 @@ def stream_message(message: AnthropicAnswer) -> Iterator[Frame]:
 class _Writer(AnswerWriter[StreamedBlock]):
     """A writer that builds the blocks of an answer."""
 
-    def __init__(self, answer: ScriptedAnswer, context: AnthropicAnswerContext, signer: StateSigner) -> None:
+    def __init__(self, answer: ScenarioStep, context: AnthropicAnswerContext, signer: StateSigner) -> None:
         mode = context.replay.mode
         super().__init__(answer, thinks=mode.is_on and (mode.is_interleaved or context.is_first))
         self._context = context

@@ -51,8 +51,16 @@ from tests.stand_ins.service_state import (
     hash_json,
     hash_text,
 )
-from thinklsp.offline.scenario import RawPart, RedactedPart, ScriptedStopReason, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import NeutralRequest, Script, ScriptedAnswer
+from thinklsp.offline.scenario import (
+    RawPart,
+    RedactedPart,
+    ScenarioStep,
+    ScriptedStopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+)
+from thinklsp.offline.script import NeutralRequest, Script
 
 _IMAGE_TOKENS = 1200
 _CACHE_MARK = "cache_control"
@@ -281,7 +289,7 @@ class ChatCompletion:
 
 
 def write_message(
-    answer: ScriptedAnswer, context: ChatAnswerContext, input_usage: InputUsage, signer: StateSigner
+    answer: ScenarioStep, context: ChatAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> ChatCompletion:
     writer = _Writer(context, answer, signer)
     deltas = tuple(writer.write())
@@ -290,7 +298,7 @@ def write_message(
     return ChatCompletion(
         context,
         deltas,
-        "stop" if lies else _FINISH_REASONS.get(answer.stop_reason, "stop"),
+        "stop" if lies else _FINISH_REASONS.get(answer.stop_reason or "end_turn", "stop"),
         _build_usage(
             flavour, compute_usage(input_usage, writer.tokens + 2, writer.thinking_tokens, answer.usage), answer
         ),
@@ -302,7 +310,7 @@ def write_message(
 class _Writer(AnswerWriter[TimedDelta]):
     """A writer that builds the stream deltas of an answer, and the complete message for a request without streaming."""
 
-    def __init__(self, context: ChatAnswerContext, answer: ScriptedAnswer, signer: StateSigner) -> None:
+    def __init__(self, context: ChatAnswerContext, answer: ScenarioStep, signer: StateSigner) -> None:
         super().__init__(answer, thinks=context.options.thinks)
         self._context = context
         self._flavour = context.flavour
@@ -501,7 +509,7 @@ def _build_timings(message: ChatCompletion) -> dict[str, Any]:
     return {"timings": {**counts, "prompt_ms": 1.0 + prompt, "predicted_ms": 1.0 + 10 * predicted}}
 
 
-def _build_usage(flavour: Flavour, figures: AnswerUsage, answer: ScriptedAnswer) -> dict[str, Any]:
+def _build_usage(flavour: Flavour, figures: AnswerUsage, answer: ScenarioStep) -> dict[str, Any]:
     prompt, total = figures.input, figures.input + figures.output
     cached = min(figures.cache_read, prompt)
     usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": figures.output, "total_tokens": total}

@@ -58,12 +58,13 @@ from thinklsp.offline.scenario import (
     HttpError,
     RawPart,
     RedactedPart,
+    ScenarioStep,
     ScriptedStopReason,
     TextPart,
     ThinkingPart,
     ToolPart,
 )
-from thinklsp.offline.script import NeutralRequest, Script, ScriptedAnswer
+from thinklsp.offline.script import NeutralRequest, Script
 
 # Headers for the retry delay in other services. They are removed, because Gemini sends the delay in the error's body.
 _DELAY_HEADERS = frozenset({"retry-after", "retry-after-ms", "x-should-retry"})
@@ -103,7 +104,7 @@ class GoogleDialect(Dialect):
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
-        blocks = [block for turn in script.scenario.turn for step in turn.step for block in step.block]
+        blocks = [block for turn in script.scenario.turn for step in turn.step for block in step.parts]
         raw = [block.raw for block in blocks if isinstance(block, RawPart) and block.dialect == "google"]
         # Clients send the scenario's raw parts back, so requests may contain them.
         self._own_parts = frozenset(name for part in raw for name in part)
@@ -129,7 +130,7 @@ class GoogleDialect(Dialect):
             refusal.extra_fields = {"details": [{"@type": f"{GOOGLE_TYPE}rpc.RetryInfo", "retryDelay": f"{seconds}s"}]}
         return refusal
 
-    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScriptedAnswer, error: HttpError) -> WholeReply:
+    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
         whole = super()._build_scripted_failure(request, answer, error)
         headers = {name: value for name, value in whole.headers.items() if name not in _DELAY_HEADERS}
         return replace(whole, headers=headers)
@@ -240,7 +241,7 @@ class GoogleChunk:
 
 
 def _write_response(
-    answer: ScriptedAnswer, context: GoogleAnswerContext, input_usage: InputUsage, signer: StateSigner
+    answer: ScenarioStep, context: GoogleAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> tuple[TimedChunk, ...]:
     """Return the chunks of an answer. Each chunk is paired with the pause before it in milliseconds."""
     head = {"modelVersion": context.traits.id, "responseId": context.answer_id}
@@ -291,7 +292,7 @@ def _iter_values(
 class _Writer:
     """A writer that builds the chunks of an answer. Call `write` before `build_ending`."""
 
-    def __init__(self, answer: ScriptedAnswer, context: GoogleAnswerContext, signer: StateSigner) -> None:
+    def __init__(self, answer: ScenarioStep, context: GoogleAnswerContext, signer: StateSigner) -> None:
         self._answer = answer
         self._context = context
         self._signer = signer
@@ -321,7 +322,7 @@ class _Writer:
 
     def build_ending(self) -> dict[str, Any]:
         """Return the fields that only the last chunk has."""
-        reason = _FINISH_REASONS[self._answer.stop_reason]
+        reason = _FINISH_REASONS[self._answer.stop_reason or "end_turn"]
         is_cut = reason == "MAX_TOKENS"
         if self._malformed_call is not None and not is_cut:
             return {

@@ -61,8 +61,8 @@ from tests.stand_ins.service_state import (
     estimate_tokens,
     hash_text,
 )
-from thinklsp.offline.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import NeutralRequest, Script, ScriptedAnswer
+from thinklsp.offline.scenario import RawPart, RedactedPart, ScenarioStep, TextPart, ThinkingPart, ToolPart
+from thinklsp.offline.script import NeutralRequest, Script
 
 _CACHE_MINIMUM = 1024
 _IMAGE_TOKENS = 1200
@@ -257,7 +257,7 @@ def _build_compaction(accepted: _AcceptedRequest, issued: IssuedItems) -> Stream
 class _Writer(AnswerWriter[StreamedItem]):
     """A writer that builds and numbers the items of an answer."""
 
-    def __init__(self, answer: ScriptedAnswer, accepted: _AcceptedRequest, issued: IssuedItems) -> None:
+    def __init__(self, answer: ScenarioStep, accepted: _AcceptedRequest, issued: IssuedItems) -> None:
         super().__init__(answer, thinks=accepted.options.thinks)
         self._accepted = accepted
         self._options = accepted.options
@@ -389,7 +389,7 @@ class _Writer(AnswerWriter[StreamedItem]):
 
 
 def _stream_response(
-    answer: ScriptedAnswer, accepted: _AcceptedRequest, items: list[StreamedItem], input_usage: InputUsage
+    answer: ScenarioStep, accepted: _AcceptedRequest, items: list[StreamedItem], input_usage: InputUsage
 ) -> Iterator[Frame]:
     number = 0
 
@@ -420,7 +420,7 @@ def _stream_response(
 
 
 def _build_usage(
-    answer: ScriptedAnswer, items: list[StreamedItem], input_usage: InputUsage, options: ResponseOptions
+    answer: ScenarioStep, items: list[StreamedItem], input_usage: InputUsage, options: ResponseOptions
 ) -> dict[str, Any]:
     output, thinking = sum(item.tokens for item in items) + 2, sum(item.tokens for item in items if item.is_reasoning)
     # The service caches prefixes automatically, in multiples of 128 tokens.

@@ -38,6 +38,8 @@ _ROLE = (
     "(SELECT relowner FROM pg_class WHERE oid = to_regclass('session')), 'MEMBER') "
     "FROM pg_roles WHERE rolname = current_user"
 )
+_pools: dict[str, tuple[Pool, int]] = {}
+_lock = threading.Lock()
 
 
 class PostgresConnection:
@@ -95,9 +97,6 @@ class StoreConnection(psycopg.Connection[Any]):
 
 
 Pool = ConnectionPool[StoreConnection]
-
-_pools: dict[str, tuple[Pool, int]] = {}
-_lock = threading.Lock()
 
 
 def connect(conninfo: str) -> StoreConnection:

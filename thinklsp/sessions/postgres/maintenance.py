@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions import ledger
+from thinklsp.sessions import ledger, session_rows
 from thinklsp.sessions.encryption import UNENCRYPTED, SessionCipher
 from thinklsp.sessions.postgres.connection_pool import (
     PostgresConnection,
@@ -33,6 +33,31 @@ from thinklsp.sessions.tables import list_columns, recode
 
 # A number of our own for `pg_advisory_xact_lock`, so that only one process migrates at a time.
 _MIGRATION_LOCK = 0x7468696E6B6C7370
+_BATCH = 100
+_PRUNE_BATCH = (
+    "DELETE FROM session USING (SELECT tenant, account, id FROM session AS old WHERE updated < ? AND NOT EXISTS ("  # noqa: S608 - a constant
+    "SELECT 1 FROM lease WHERE (lease.tenant, lease.account, lease.session) = (old.tenant, old.account, old.id) "
+    f"AND holder IS NOT NULL AND until > clock_timestamp()) LIMIT {_BATCH}) AS batch "
+    "WHERE (session.tenant, session.account, session.id) = (batch.tenant, batch.account, batch.id) "
+    "RETURNING session.tenant, session.account, session.id"
+)
+_FORGET = (
+    "UPDATE usage SET session = NULL, turn = '' WHERE tenant = ? AND account = ? AND session = ?",
+    "DELETE FROM ledger WHERE tenant = ? AND account = ? AND session = ?",
+    "DELETE FROM session_key WHERE tenant = ? AND account = ? AND session = ?",
+    "DELETE FROM lease WHERE tenant = ? AND account = ? AND session = ?",
+)
+# The encrypted tables with the column of the session, and with the columns that identify a row in the session.
+_TABLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "session": ("id", ()),
+    "message": ("session", ("generation", "sequence")),
+    "opaque": ("session", ("generation", "sequence", "position")),
+    "archive": ("session", ("id",)),
+    "image": ("session", ("digest",)),
+    "ledger": ("session", ("edit", "position")),
+}
+Outcome = Literal["encrypted", "rewrapped", "in use", "lost", "other"]
+_OWN = "tenant = ? AND account = ?"
 
 
 def migrate(url: str, role: str | None, migrations: Mapping[int, str] | None = None) -> tuple[int, int]:
@@ -100,22 +125,6 @@ def _grant(connection: StoreConnection, role: str) -> None:
             connection.execute(sql.SQL(grant).format(name))
 
 
-_BATCH = 100
-_PRUNE_BATCH = (
-    "DELETE FROM session USING (SELECT tenant, account, id FROM session AS old WHERE updated < ? AND NOT EXISTS ("  # noqa: S608 - a constant
-    "SELECT 1 FROM lease WHERE (lease.tenant, lease.account, lease.session) = (old.tenant, old.account, old.id) "
-    f"AND holder IS NOT NULL AND until > clock_timestamp()) LIMIT {_BATCH}) AS batch "
-    "WHERE (session.tenant, session.account, session.id) = (batch.tenant, batch.account, batch.id) "
-    "RETURNING session.tenant, session.account, session.id"
-)
-_FORGET = (
-    "UPDATE usage SET session = NULL, turn = '' WHERE tenant = ? AND account = ? AND session = ?",
-    "DELETE FROM ledger WHERE tenant = ? AND account = ? AND session = ?",
-    "DELETE FROM session_key WHERE tenant = ? AND account = ? AND session = ?",
-    "DELETE FROM lease WHERE tenant = ? AND account = ? AND session = ?",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
     """The result of a check. `facts` contains names and values, and `problems` says what to do."""
@@ -173,6 +182,7 @@ def prune(url: str, age: timedelta) -> int:
                 count += batch
             with connection.transaction():
                 ledger.delete_old_edits(rows)
+                session_rows.delete_old_fallbacks(rows)
                 rows.execute("DELETE FROM spending WHERE period < to_char(now() - interval '13 months', 'YYYY-MM-DD')")
                 rows.execute("DELETE FROM lease WHERE until < clock_timestamp() - interval '1 day'")
                 rows.execute(
@@ -215,19 +225,6 @@ def check_owner(connection: StoreConnection, place: str) -> None:
             f"The role {connection.info.user} sees only the sessions of one user. Use the role that owns the tables of "
             f"{place}."
         )
-
-
-# The encrypted tables with the column of the session, and with the columns that identify a row in the session.
-_TABLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "session": ("id", ()),
-    "message": ("session", ("generation", "sequence")),
-    "opaque": ("session", ("generation", "sequence", "position")),
-    "archive": ("session", ("id",)),
-    "image": ("session", ("digest",)),
-    "ledger": ("session", ("edit", "position")),
-}
-Outcome = Literal["encrypted", "rewrapped", "in use", "lost", "other"]
-_OWN = "tenant = ? AND account = ?"
 
 
 @dataclass(frozen=True, slots=True)

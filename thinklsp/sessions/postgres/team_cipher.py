@@ -1,4 +1,8 @@
-"""The keys of a tenant, which encrypt the keys of its sessions."""
+"""Encryption of the sessions of a team, with a key per session.
+
+The key of a session is a row of the database, encrypted with the key of its tenant. Sessions without such a row are
+not encrypted: they were stored before the tenant had a key.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +48,21 @@ _NONCE_BYTES, _TAG_BYTES = 12, 16
 # The number of bytes that encryption adds to content.
 SEAL_OVERHEAD = len(ENCRYPTED_PREFIX) + _NONCE_BYTES + _TAG_BYTES
 _log = logging.getLogger("thinklsp")
+_ENCRYPTED = (
+    "New sessions are encrypted in the database with a key for each session. `thinklsp store encrypt` encrypts "
+    "existing sessions."
+)
+_UNKNOWN_KEY = (
+    "The key of this session is missing in the database, so the session cannot be decrypted. Restore the table "
+    "`session_key` from a backup."
+)
+_PLAIN = "Sessions are stored in the database without further encryption."
+_NO_KEY = "The session is encrypted, but [store] key_command is not set, so it cannot be decrypted."
+_WITH_SESSION_KEY = 2
+# Queries look for these texts.
+_EMPTY_TEXTS = ("", "[]")
+Owner = tuple[str, str, str]
+"""The tenant, the user and the id of a session."""
 
 
 class WrappedKey(NamedTuple):
@@ -187,23 +206,6 @@ def _parse_key(line: str) -> bytes:
         "The command in [store] key_command printed something that is not a key. It must print 32 random bytes in "
         "hexadecimal, for example from `openssl rand -hex 32`."
     )
-
-
-_ENCRYPTED = (
-    "New sessions are encrypted in the database with a key for each session. `thinklsp store encrypt` encrypts "
-    "existing sessions."
-)
-_UNKNOWN_KEY = (
-    "The key of this session is missing in the database, so the session cannot be decrypted. Restore the table "
-    "`session_key` from a backup."
-)
-_PLAIN = "Sessions are stored in the database without further encryption."
-_NO_KEY = "The session is encrypted, but [store] key_command is not set, so it cannot be decrypted."
-_WITH_SESSION_KEY = 2
-# Queries look for these texts.
-_EMPTY_TEXTS = ("", "[]")
-Owner = tuple[str, str, str]
-"""The tenant, the user and the id of a session."""
 
 
 @cache

@@ -1,7 +1,13 @@
-"""The adapter for the Messages API, which encodes requests and parses non-streaming responses."""
+"""The adapter for the Messages API, and the decoder for its event stream.
+
+The `type` field in the data selects the event. The event's name is used only if there is no `type` field. Unknown
+events and deltas are ignored, and unknown blocks are kept unchanged. The decoder also accepts a complete message as
+JSON, which some servers send.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -10,6 +16,7 @@ from typing import Any, assert_never
 from urllib.parse import quote
 
 from thinklsp.core.choices import EFFORTS
+from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.images import encode_base64
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -17,22 +24,46 @@ from thinklsp.core.messages import (
     Conversation,
     ImageBlock,
     Message,
-    OpaqueBlock,
     Origin,
-    RedactedThinkingBlock,
-    ServerToolBlock,
+    StopReason,
     TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
     ToolSpec,
     ToolUseBlock,
     UserBlock,
     UserMessage,
 )
-from thinklsp.providers.anthropic_stream import AnthropicDecoder
+from thinklsp.core.stream_events import (
+    BlockDelta,
+    BlockKind,
+    BlockStarted,
+    BlockStopped,
+    Delta,
+    FieldsDelta,
+    InputJsonDelta,
+    ItemDelta,
+    MessageFinished,
+    SignatureDelta,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    UnmatchedEvent,
+)
+from thinklsp.core.usage import Usage
 from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, StreamDecoder, Thinking
 from thinklsp.providers.catalogue import THINKING_FORMS, Capabilities
-from thinklsp.providers.decoding import find_object, parse_json_object, read_limit
+from thinklsp.providers.decoding import (
+    build_malformed_error,
+    check_argument_size,
+    explain_unknown_ending,
+    find_object,
+    merge_non_null,
+    parse_json_object,
+    read_count,
+    read_index,
+    read_limit,
+    read_object,
+    read_text,
+)
 from thinklsp.providers.encoding import (
     EMPTY_TEXT,
     CallNames,
@@ -43,6 +74,7 @@ from thinklsp.providers.encoding import (
     open_state,
     sanitize_name,
 )
+from thinklsp.providers.failures import classify_event
 
 _KEY_HEADER = "x-api-key"
 _VERSION = "2023-06-01"
@@ -132,10 +164,8 @@ def _build_thinking_fields(thinking: Thinking) -> Wire:
     match thinking.form:
         case "unset":
             pass
-        case "off":
-            fields["thinking"] = {"type": "disabled"}
-        case "between_tools":
-            fields["thinking"] = {"type": "between_tools"}
+        case "off" | "between_tools":
+            fields["thinking"] = {"type": "disabled" if thinking.form == "off" else thinking.form}
         case "adaptive":
             fields["thinking"] = {"type": "adaptive", **display}
             if thinking.drop_mismatched:
@@ -144,9 +174,7 @@ def _build_thinking_fields(thinking: Thinking) -> Wire:
             fields["thinking"] = {"type": "enabled", "budget_tokens": thinking.budget_tokens, **display}
         case _:
             assert_never(thinking.form)
-    if thinking.effort is not None:
-        fields["output_config"] = {"effort": thinking.effort}
-    return fields
+    return fields if thinking.effort is None else {**fields, "output_config": {"effort": thinking.effort}}
 
 
 def _resolve_thinking(request: ModelRequest, messages: Sequence[Wire]) -> Thinking:
@@ -217,30 +245,23 @@ def _join_messages(run: Sequence[Message], names: Mapping[str, str], origin: Ori
         else:
             encoded = [_encode_assistant_block(block, origin, names) for block in message.blocks]
         content += filter(None, encoded)
-    role = run[0].role
-    return {"role": role, "content": _complete_content(role, content, paused=paused)}
-
-
-def _complete_content(role: str, content: list[Wire], *, paused: bool) -> list[Wire]:
-    if role == "user":
-        content = sorted(content, key=lambda block: block["type"] != "tool_result")
+    if run[0].role == "user":
+        content.sort(key=lambda block: block["type"] != "tool_result")
     ends_in_thinking = bool(content) and content[-1].get("type") in ("thinking", "redacted_thinking")
-    return content if content and (paused or not ends_in_thinking) else [*content, {"type": "text", "text": EMPTY_TEXT}]
+    if not content or (ends_in_thinking and not paused):
+        content.append({"type": "text", "text": EMPTY_TEXT})
+    return {"role": run[0].role, "content": content}
 
 
 def _encode_user_block(block: UserBlock, names: Mapping[str, str]) -> Wire | None:
-    match block:
-        case TextBlock():
-            return _encode_text(block)
-        case ImageBlock():
-            source = {"type": "base64", "media_type": block.media_type, "data": encode_base64(block)}
-            return {"type": "image", "source": source}
-        case ToolResultBlock():
-            return _encode_result(
-                block, names.get(block.tool_use_id) or sanitize_name(block.tool_use_id, _MAX_ID_LENGTH)
-            )
-        case _:
-            assert_never(block)
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text} if block.text.strip() else None
+    if isinstance(block, ImageBlock):
+        source = {"type": "base64", "media_type": block.media_type, "data": encode_base64(block)}
+        return {"type": "image", "source": source}
+    call_id = names.get(block.tool_use_id) or sanitize_name(block.tool_use_id, _MAX_ID_LENGTH)
+    result: Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
+    return result | {"is_error": True} if block.is_error else result
 
 
 def _encode_assistant_block(block: ContentBlock, origin: Origin, names: Mapping[str, str]) -> Wire | None:
@@ -249,40 +270,13 @@ def _encode_assistant_block(block: ContentBlock, origin: Origin, names: Mapping[
     A block from another endpoint or model is rebuilt from its readable fields. Tool call IDs are replaced with the
     unique IDs in `names`, because providers may omit or reuse IDs.
     """
-    wire = _find_issued(block, origin) or _rebuild_block(block)
-    return wire | {"id": names[block.id]} if wire and isinstance(block, ToolUseBlock) else wire
-
-
-def _find_issued(block: ContentBlock, origin: Origin) -> Wire | None:
-    if block.raw is None or not block.raw.is_issued_by(origin) or _is_blank(block):
+    if isinstance(block, TextBlock) and not block.text.strip():
         return None
-    return open_state(block.raw, origin)
-
-
-def _rebuild_block(block: ContentBlock) -> Wire | None:
-    match block:
-        case TextBlock():
-            return _encode_text(block)
-        case ToolUseBlock():
-            name = sanitize_name(block.name)
-            return {"type": "tool_use", "id": block.id, "name": name, "input": block.input or {}}
-        case ThinkingBlock() | RedactedThinkingBlock() | ServerToolBlock() | OpaqueBlock():
-            return None
-        case _:
-            assert_never(block)
-
-
-def _encode_text(block: TextBlock) -> Wire | None:
-    return None if _is_blank(block) else {"type": "text", "text": block.text}
-
-
-def _is_blank(block: ContentBlock) -> bool:
-    return isinstance(block, TextBlock) and not block.text.strip()
-
-
-def _encode_result(block: ToolResultBlock, call_id: str) -> Wire:
-    result: Wire = {"type": "tool_result", "tool_use_id": call_id, "content": block.text}
-    return result | {"is_error": True} if block.is_error else result
+    issued = open_state(block.raw, origin) if block.raw is not None and block.raw.is_issued_by(origin) else None
+    if isinstance(block, ToolUseBlock):
+        rebuilt = {"type": "tool_use", "id": "", "name": sanitize_name(block.name), "input": block.input or {}}
+        return (issued or rebuilt) | {"id": names[block.id]}
+    return issued or ({"type": "text", "text": block.text} if isinstance(block, TextBlock) else None)
 
 
 def _mark_breakpoints(messages: Iterable[Wire]) -> list[Wire]:
@@ -310,3 +304,180 @@ def _select_supported(flags: Mapping[str, Any], names: tuple[str, ...]) -> tuple
     return tuple(
         name for name in names if (flag := find_object(flags, name)) is not None and flag.get("supported") is True
     )
+
+
+_STOP_REASONS: dict[str, StopReason] = {
+    "end_turn": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "pause_turn": "pause_turn",
+    "refusal": "refusal",
+    "model_context_window_exceeded": "context_window",
+    # The words of gateways that do not translate them.
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+}
+_BLOCK_KINDS: dict[str, BlockKind] = {
+    "text": "text",
+    "thinking": "thinking",
+    "redacted_thinking": "redacted_thinking",
+    "tool_use": "tool_use",
+}
+_TYPE_NAME = re.compile(r"[a-z_]{1,40}")
+
+
+class AnthropicDecoder(StreamDecoder):
+    """A decoder for the Messages API's event stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usage: dict[str, Any] = {}
+        self._stop_reason: str | None = None
+        self._stop_details: Mapping[str, Any] = {}
+        self._argument_chars: dict[int, int] = {}
+        self._message_id = ""
+
+    @property
+    def usage(self) -> Usage:
+        """The answer's usage so far.
+
+        The provider counts cached input separately, but `Usage` includes it in the input.
+        """
+        plain, cache_read, cache_write = (
+            read_count(self._usage, key)
+            for key in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        )
+        counted = [part for part in (plain, cache_read, cache_write) if part is not None]
+        return Usage(
+            input_tokens=sum(counted) if counted else None,
+            output_tokens=read_count(self._usage, "output_tokens"),
+            thinking_tokens=read_count(self._usage.get("output_tokens_details"), "thinking_tokens"),
+            cache_read_tokens=cache_read,
+            cache_write_tokens=cache_write,
+        )
+
+    def _decode(self, event: str, content: Mapping[str, Any]) -> list[StreamEvent]:
+        match content.get("type", event):
+            case "content_block_delta":
+                return self._read_delta(read_index(content, "index"), read_object(content, "delta"))
+            case "message_start":
+                return self._start(read_object(content, "message"))
+            case "content_block_start":
+                return [_start_block(read_index(content, "index"), read_object(content, "content_block"))]
+            case "content_block_stop":
+                return [BlockStopped(read_index(content, "index"))]
+            case "message_delta":
+                self._update(content.get("delta"), content.get("usage"))
+                return []
+            case "message_stop":
+                return [self._finish()]
+            case "message":
+                return self._read_whole_message(content)
+            case "error":
+                raise classify_event("anthropic", content)
+            case _:
+                # Gateways may send errors without a type.
+                if content.get("error"):
+                    raise classify_event("anthropic", content)
+                return []
+
+    def _start(self, message: Mapping[str, Any]) -> list[StreamEvent]:
+        """Start the message. Some gateways send its start twice, with the same ID."""
+        message_id = read_text(message, "id")
+        if self._started and not (message_id and message_id == self._message_id):
+            raise StreamProtocolError("The provider started a second message within the same answer.")
+        merge_non_null(self._usage, message.get("usage"))
+        self._message_id = message_id
+        return self._begin(str(message.get("model") or ""), self.usage)
+
+    def _read_delta(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
+        parsed = _parse_delta(delta)
+        if isinstance(parsed, InputJsonDelta):
+            size = self._argument_chars[index] = self._argument_chars.get(index, 0) + len(parsed.partial_json)
+            check_argument_size(size)
+        if parsed is None:
+            return [UnmatchedEvent(f"a delta of type {_describe_delta(delta)}", is_unknown_kind=True)]
+        return [BlockDelta(index, parsed)]
+
+    def _update(self, delta: object, usage: object) -> None:
+        """Update the stop reason and the usage, which may arrive several times.
+
+        Token counts are totals and replace earlier counts. A missing field keeps its value.
+        """
+        if isinstance(delta, dict) and isinstance(delta.get("stop_reason"), str):
+            self._stop_reason = delta["stop_reason"]
+        if isinstance(delta, dict) and isinstance(delta.get("stop_details"), dict):
+            self._stop_details = delta["stop_details"]
+        merge_non_null(self._usage, usage)
+
+    def _finish(self) -> StreamEvent:
+        if not self._started:
+            raise StreamProtocolError("The provider ended a message that it never started.")
+        if self._stop_reason is None:
+            raise StreamProtocolError(
+                "The provider ended the answer without a stop reason; part of the answer is missing."
+            )
+        reason = _STOP_REASONS.get(self._stop_reason, "other")
+        notices = (explain_unknown_ending(self._stop_reason),) if reason == "other" else ()
+        self._finished = True
+        return MessageFinished(reason, self.usage, _explain_stop(self._stop_details), notices)
+
+    def _read_whole_message(self, message: Mapping[str, Any]) -> list[StreamEvent]:
+        events = self._start(message)
+        blocks = message.get("content")
+        for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
+            if not isinstance(block, dict):
+                raise build_malformed_error("a block")
+            events += [_start_block(index, block), BlockStopped(index)]
+        self._update(message, None)
+        return [*events, self._finish()]
+
+
+def _start_block(index: int, block: Mapping[str, Any]) -> StreamEvent:
+    """Return the start event for a block.
+
+    A call of a tool that runs on the provider's side becomes a `server_tool` block, because its arguments are streamed.
+    The tool's result arrives complete and becomes an `opaque` block.
+    """
+    name = block.get("type")
+    if not isinstance(name, str) or not name:
+        raise build_malformed_error("a block")
+    kind = _BLOCK_KINDS.get(name, "opaque")
+    if kind == "tool_use" and not read_text(block, "name"):
+        raise build_malformed_error("a block")
+    if kind == "opaque" and name.endswith("_tool_use") and "input" in block:
+        kind = "server_tool"
+    return BlockStarted(index, kind, block)
+
+
+def _parse_delta(delta: Mapping[str, Any]) -> Delta | None:
+    match delta.get("type"):
+        case "text_delta":
+            return TextDelta(read_text(delta, "text"))
+        case "thinking_delta":
+            return ThinkingDelta(read_text(delta, "thinking"), read_count(delta, "estimated_tokens"))
+        case "signature_delta":
+            return SignatureDelta(read_text(delta, "signature"))
+        case "input_json_delta":
+            return InputJsonDelta(read_text(delta, "partial_json"))
+        case "citations_delta":
+            return ItemDelta("citations", delta["citation"]) if delta.get("citation") else None
+        case "compaction_delta":
+            return FieldsDelta({key: value for key, value in delta.items() if key != "type"})
+        case _:
+            return None
+
+
+def _describe_delta(delta: Mapping[str, Any]) -> str:
+    """Return the delta's type, or `unknown` if the type does not look like an identifier."""
+    name = delta.get("type")
+    return name if isinstance(name, str) and _TYPE_NAME.fullmatch(name) else "unknown"
+
+
+def _explain_stop(details: Mapping[str, Any]) -> str | None:
+    explanation, category = details.get("explanation"), details.get("category")
+    if isinstance(explanation, str) and explanation:
+        return explanation
+    return f"The provider stopped the answer (category {category})." if isinstance(category, str) else None
