@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.stand_ins.anthropic.conversation import SIGNATURE_KEYS
@@ -78,7 +78,7 @@ def write_message(
     answer: ScenarioStep, context: AnthropicAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> AnthropicAnswer:
     parts = answer.parts if context.max_tokens else ()
-    blocks = tuple(_Writer(replace(answer, parts=parts), context, signer).write())
+    blocks = tuple(_Writer(answer.model_copy(update={"parts": parts}), context, signer).write())
     reason = _STOP_REASONS.get(answer.stop_reason, answer.stop_reason) if context.max_tokens else "max_tokens"
     ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop_sequence}
     if answer.stop_reason == "refusal":
