@@ -18,13 +18,14 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "c\r", "é🙂", ""]), max_size=9).m
 @given(before=TEXTS, after=TEXTS, numbers=st.frozensets(st.integers(-1, 9)))
 def test_the_kept_part_has_the_kept_text_edits(before: str, after: str, numbers: frozenset[int]) -> None:
     change = FileEdit(A, "a.py", before, after)
-    kept, declined = split_hunks(change, numbers)
+    split = split_hunks(change, numbers)
+    kept, rest = split.applied_part, split.missing_part
     hunks = compute_hunks(before, after)
     part = apply_edits(before, [hunk for number, hunk in enumerate(hunks) if number in numbers])
     assert (kept.after if kept else before) == part
-    assert (declined.rest.before if declined else after) == part
-    assert (declined.rest.after if declined else after) == after
-    assert (declined.count if declined else 0) == sum(number not in numbers for number in range(len(hunks)))
+    assert (rest.before if rest else after) == part
+    assert (rest.after if rest else after) == after
+    assert split.hunks.pending == sum(number not in numbers for number in range(len(hunks)))
 
 
 BEFORE, PART, AFTER = "1\n2\n3\n", "one\n2\n3\n", "one\n2\nthree\n"
@@ -47,9 +48,9 @@ def shape(file: FileEdit | None) -> Any:
 @pytest.mark.parametrize(("change", "kept", "part", "rest"), OPERATIONS.values(), ids=OPERATIONS)
 def test_operations_on_whole_files_are_hunks(change: dict[str, Any], kept: set[int], part: Any, rest: Any) -> None:
     file = FileEdit(A, "a.py", **change)
-    found, declined = split_hunks(file, kept)
-    assert shape(found) == part
-    assert shape(declined.rest if declined else None) == rest
+    split = split_hunks(file, kept)
+    assert shape(split.applied_part) == part
+    assert shape(split.missing_part) == rest
     assert number_hunks(file) == (3 if file.new_uri else 1)
 
 
