@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.edits.edit_applier import format_new_text
+from thinklsp.engine.results import FileStatus
+from thinklsp.lsp.edits.edit_outcomes import format_new_text, format_waiting
 
 OLD = "one\ntwo\nthree\nfour\n"
 # After, or the whole edit, and what the user reads behind the introduction.
