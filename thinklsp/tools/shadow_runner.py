@@ -183,14 +183,8 @@ class Shadows:
     def _create_copy(self, root: Root, name: str, should_stop: Callable[[], bool]) -> _Shadow:
         target = self._scratch.make_folder(name, "copy")
         copied = copy_folder(root, target, should_stop=should_stop)
-        return _Shadow(
-            root,
-            target,
-            target,
-            visible_folders=tuple(copied.excluded_folders),
-            states=record_states(target),
-            initial_bytes=measure_folder(target)[0],
-        )
+        folders, states = tuple(copied.excluded_folders), record_states(target)
+        return _Shadow(root, target, target, None, folders, states, measure_folder(target)[0])
 
 
 def _filter_masks(shadow: _Shadow, masks: Masks) -> Masks:
@@ -461,15 +455,8 @@ class ShadowRunner:
         if outcome.end_reason == "disk":
             # Free the disk space immediately, because the user's sessions are on the same disk.
             await self._discard_shadows()
-        return CommandResult(
-            outcome.end_reason,
-            outcome.status,
-            outcome.output,
-            outcome.seconds,
-            outcome.omitted_bytes,
-            changed,
-            is_clean,
-        )
+        figures = (outcome.end_reason, outcome.status, outcome.output, outcome.seconds, outcome.omitted_bytes)
+        return CommandResult(*figures, changed_paths=changed, is_clean=is_clean)
 
     def _prepare_task(self, bwrap: str, argv: Sequence[str], overlay: EditOverlay, cwd: str) -> dict[str, Any]:
         """Create the shadow copy if necessary, and build the sandbox task for a command. This function blocks."""
@@ -488,15 +475,12 @@ class ShadowRunner:
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _MAX_FILE_BYTES},
             "processes": self._limits.max_processes,
             "settings": build_options(
-                machine,
-                shadows.list_folders(),
-                cwd,
-                memory_bytes=memory,
+                machine, shadows.list_folders(), cwd, memory_bytes=memory,
                 disable_namespaces=can_disable_namespaces(bwrap),
             ),
             "filter": base64.b64encode(build_filter(os.uname().machine)).decode(),
             "argv": [bwrap, *argv],
-        }
+        }  # fmt: skip
 
     def _build_machine(self, shadows: Shadows) -> SandboxHost:
         hidden = (os.path.realpath(self._state_folder),)
