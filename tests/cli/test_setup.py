@@ -418,6 +418,10 @@ def test_kate_keeps_servers_of_the_user(inside, cli):
     assert there["servers"]["rust"]["command"]
     assert inside("setup", "kate", "--remove", "--yes").returncode == 0
     assert json.loads(file.read_text()) == own
+    # A file of version 0.2.0.
+    file.write_text('{"written by": "thinklsp setup kate", "servers": {"python": {"command": ["thinklsp"]}}}')
+    assert inside("setup", "kate", "--remove", "--yes").returncode == 0
+    assert not file.exists()
 
 
 def test_hints_name_files_that_exist(cli):

@@ -221,9 +221,14 @@ class EntryPlace:
         text = decode_text(data or b"", self.path)
         try:
             value = json.loads(text) if text.strip() else {}
-            return value, {name: entry for name, entry in value.get(self.key, {}).items() if not self._is_ours(entry)}
+            own = {name: entry for name, entry in value.get(self.key, {}).items() if not self._is_ours(entry)}
         except (ValueError, AttributeError):
             raise _explain_wrong_json(self.path) from None
+        # Version 0.2.0 marked the whole file of Kate.
+        if value.get(self.mark[-1]) == self.writer:
+            del value[self.mark[-1]]
+            return value, {}
+        return value, own
 
     def _is_ours(self, entry: Any) -> bool:
         for name in self.mark:
