@@ -74,7 +74,7 @@ IN_CI = {
     "ruff check .": "ruff check .",
     "ruff format --check .": "ruff format --check .",
     "mypy": "mypy",
-    "mypy --platform win32 -p thinklsp.core -p thinklsp.jsonrpc -p thinklsp.providers -p thinklsp.symbols": "win32 -p",
+    "mypy --platform win32 -p thinklsp.core -p thinklsp.providers -p thinklsp.symbols": "win32 -p",
     "lint-imports": "lint-imports",
     "pytest": "pytest",
     "pytest tests/branches -n 0": "tests tests/branches -n 0",

@@ -49,16 +49,6 @@ async def test_turn_with_thoughts_tools_and_text(begin: Begin) -> None:
     assert "user_message_chunk" not in talk.kinds()
 
 
-async def test_ids_of_messages_are_stable_and_distinct(begin: Begin) -> None:
-    talk = await begin(say("One, in many pieces."), say("Two, in many pieces."))
-    texts: dict[str, str] = {}
-    for prompt in ("a", "b"):
-        await talk.prompt(prompt)
-    for update in talk.updates("agent_message_chunk"):
-        texts[update["messageId"]] = texts.get(update["messageId"], "") + update["content"]["text"]
-    assert list(texts.values()) == ["One, in many pieces.", "Two, in many pieces."]
-
-
 async def test_interrupted_answer_is_marked(begin: Begin) -> None:
     """A client cannot take back the text that it has shown."""
     hold = Hold()
@@ -126,12 +116,6 @@ async def test_plan_is_whole_every_time(begin: Begin) -> None:
     assert told == [[(entry["text"], entry["status"]) for entry in entries] for entries in (steps, later)]
 
 
-async def test_failed_tool_is_told_as_failed(begin: Begin) -> None:
-    talk = await begin(answer(read_file("missing.py"), read_file("a.py")), say("Hm."), files=FILES)
-    assert await talk.prompt("Read.") == "end_turn"
-    assert sorted(call.status for call in talk.tools()) == ["completed", "failed"]
-
-
 async def test_reads_see_unsaved_text(begin: Begin) -> None:
     talk = await begin(answer(read_file("a.py")), say("7."), files=FILES)
     talk.peer.open("a.py", "x = 7\n")
@@ -171,28 +155,6 @@ async def test_protected_files_never_leave(begin: Begin) -> None:
         assert "hunter2-canary-value" not in said(request.body)
 
 
-@pytest.mark.parametrize(
-    ("texts", "joined"),
-    [
-        (["Use this file: a.py", "What is x?"], "Use this file: a.py\n\nWhat is x?"),
-        (["What is ", "x?"], "What is x?"),
-        (["What", "\nis x?"], "What\nis x?"),
-    ],
-)
-async def test_texts_of_a_prompt_do_not_run_together(begin: Begin, texts: list[str], joined: str) -> None:
-    talk = await begin(say("1."))
-    assert await talk.prompt(*texts) == "end_turn"
-    assert talk.provider.requests[0].body["messages"][0]["content"][0]["text"] == joined
-
-
-@pytest.mark.parametrize("uri", ["https://example.com/page", "zed:///agent/thread/5", "untitled:a", "nonsense"])
-async def test_other_links_are_named_and_not_fetched(begin: Begin, uri: str) -> None:
-    talk = await begin(say("I see."))
-    assert await talk.prompt("Look.", link(uri)) == "end_turn"
-    assert uri in said(talk.provider.requests[0].body)
-    assert talk.peer.reads == []
-
-
 async def test_embedded_text_is_sent(begin: Begin) -> None:
     talk = await begin(say("I see."))
     uri = (talk.root / "c.py").as_uri()
@@ -200,22 +162,6 @@ async def test_embedded_text_is_sent(begin: Begin) -> None:
     sent = said(talk.provider.requests[0].body)
     assert "z = 3" in sent
     assert "chosen text" in sent
-
-
-async def test_mentions_are_those_of_the_chat(begin: Begin) -> None:
-    talk = await begin(say("1."), files=FILES)
-    assert await talk.prompt("What is in @a.py?") == "end_turn"
-    assert "x = 1" in said(talk.provider.requests[0].body)
-
-
-@pytest.mark.parametrize("kind", ["audio", "hologram"])
-async def test_unsupported_block_is_refused_by_its_place(begin: Begin, kind: str) -> None:
-    talk = await begin(say("Hi."))
-    block = {"type": kind, "data": "aHVudGVyMg==", "mimeType": "audio/wav"}
-    error = await refusal(talk.send("Hear this.", link("file:///a"), block))
-    assert (error.code, "2" in error.message) == (-32602, True)
-    assert talk.provider.requests == []
-    assert await talk.prompt("Hello.") == "end_turn"
 
 
 ENDS: dict[str, tuple[list[Any], dict[str, str], str]] = {

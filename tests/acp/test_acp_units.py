@@ -86,11 +86,6 @@ def test_pages_show_each_session_once_and_newest_first(times: list[int]) -> None
     assert shown == [row.id for row in newest]
 
 
-def test_sessions_without_a_folder_are_not_listed() -> None:
-    page = build_page([summary(1, 1), summary(2, 2, "untitled:x")], None)
-    assert [entry["cwd"] for entry in page["sessions"]] == ["/w"]
-
-
 @pytest.mark.parametrize("cursor", ["", "nonsense", "2026"])
 def test_cursor_of_another_kind_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidParams):
@@ -122,6 +117,7 @@ CONTENT: dict[str, tuple[list[Json], str]] = {
     "nothing": ([], ""),
     "text": ([text("fix it")], "fix it"),
     "texts": ([text("fix"), text(" it")], "fix it"),
+    "paragraphs": ([text("Use a.py"), text("What is x?"), text("\nWhy?")], "Use a.py\n\nWhat is x?\nWhy?"),
     "file": ([text("fix "), link("file://ROOT/a.py"), text("now")], "fix @a.py now"),
     "file behind a word": ([text("fix"), link("file://ROOT/a.py")], "fix @a.py "),
     "file behind an empty text": ([text("fix"), text(""), link("file://ROOT/a.py")], "fix @a.py "),
@@ -239,33 +235,6 @@ def test_first_answer_is_that_of_the_whole_agent(message: Json) -> None:
 ORDINARY = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
 
 
-@pytest.mark.parametrize("depth", [1, 30, 55, 60, 61, 62, 63, 64, 100, 100_000])
-def test_depth_that_the_whole_agent_refuses_is_left_to_it(depth: int) -> None:
-    deep = "[" * depth + "]" * depth
-    line = json.dumps(ORDINARY).replace(": 1}", f': 1, "_meta": {{"deep": {deep}}}}}')
-    assert "deep" in line
-    if build_initialize_reply(line.encode()) is not None:
-        assert isinstance(parse_message(line.encode()), Request)
-
-
-ODD = {
-    "batch": b"[]",
-    "other method": json.dumps(ORDINARY | {"method": "session/new"}).encode(),
-    "no id": json.dumps({name: value for name, value in ORDINARY.items() if name != "id"}).encode(),
-    "fraction as id": json.dumps(ORDINARY | {"id": 1.0}).encode(),
-    "true as id": json.dumps(ORDINARY | {"id": True}).encode(),
-    "long id": json.dumps(ORDINARY | {"id": "a" * 257}).encode(),
-    "duplicate member": b'{"jsonrpc":"2.0","id":0,"id":1,"method":"initialize","params":{"protocolVersion":1}}',
-    "NaN": b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"a":NaN}}',
-    "large integer": b'{"jsonrpc":"2.0","id":'
-    + b"1" * 5000
-    + b',"method":"initialize","params":{"protocolVersion":1}}',
-    "no UTF-8": json.dumps(ORDINARY).encode() + b"\xff",
-    "byte order mark": b"\xef\xbb\xbf" + json.dumps(ORDINARY).encode(),
-    "empty line": b"",
-}
-
-
 def exchange(*pieces: bytes) -> tuple[FirstInput, bytes]:
     """Answer an input that comes in one write and then ends; return what is left, and the answer."""
     ends = [*os.pipe(), *os.pipe()]
@@ -285,20 +254,3 @@ def test_input_is_handed_on_with_the_answered_request() -> None:
     first, reply = exchange(line, b"\r\n", b'{"jsonrpc":"2.0"')
     assert (first.data, first.is_answered) == (line + b"\r\n" + b'{"jsonrpc":"2.0"', True)
     assert reply == (build_initialize_reply(line) or b"") + b"\n"
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_odd_input_is_handed_on_whole(name: str) -> None:
-    first, reply = exchange(ODD[name], b"\n", b"more")
-    assert (first.data, first.is_answered, reply) == (ODD[name] + b"\nmore", False, b"")
-
-
-def test_client_that_is_gone_is_no_error() -> None:
-    source, target = os.pipe(), os.pipe()
-    os.write(source[1], json.dumps(ORDINARY).encode() + b"\n")
-    os.close(target[0])
-    try:
-        assert answer_initialize(source[0], target[1]).is_answered is False
-    finally:
-        for descriptor in (*source, target[1]):
-            os.close(descriptor)

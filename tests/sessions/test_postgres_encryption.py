@@ -21,8 +21,8 @@ from thinklsp.core.messages import ImageBlock, ThinkingBlock
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.encryption import RowConnection
 from thinklsp.sessions.ledger import PlannedWrite
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.postgres.maintenance import EncryptionReport, encrypt_store, prune
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_revision, read_session
 from thinklsp.sessions.spending import read_utc_date

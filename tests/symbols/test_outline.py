@@ -145,44 +145,6 @@ def test_deep_nesting_is_no_recursion(name):
         check(text, load_languages()[name])
 
 
-PYTHON = '''class First:
-    """Text (with a bracket."""
-
-    def one(self):
-        {typed}
-        return 1
-
-    def two(self):
-        pass
-
-
-class Second:
-    def three(self):
-        """It's text."""
-
-    def four(self):
-        pass
-
-
-def five():
-    """Text."""
-'''
-BEING_TYPED = [
-    "x = foo(", "x = foo(1,", "x = foo(a, b=[", "x = bar(a).baz(", "x = foo(\n            1,", "x = foo(bar(1, [2,",
-    "x = [", "x = {'a': {'b': [", "x = a[", "x: list[", "print(f'{a", "x = 'abc", 'x = """', "x = '''",
-    "x = foo(lambda: ", "if(", "if foo(", "with open(", "for a in (", "elif foo(", "def inner(", "def inner(a: int =",
-    "class Inner(", "@decorated(", "from x import (", "x = foo)", "x =", "x.",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("typed", BEING_TYPED)
-def test_an_unclosed_bracket_or_string_moves_no_definition(typed):
-    python = load_languages()["python"]
-    expected = {each.name: (each.kind, each.container) for each in build_outline(PYTHON.format(typed="pass"), python)}
-    found = {each.name: (each.kind, each.container) for each in build_outline(PYTHON.format(typed=typed), python)}
-    assert {name: found.get(name) for name in expected} == expected
-
-
 def test_a_file_of_5_mb():
     text = "def f():\n    return 1\n# " + "x" * 5_000 + "\n"
     symbols = build_outline(text * 1_000, load_languages()["python"])

@@ -24,7 +24,7 @@ from thinklsp.core.messages import AssistantMessage, TextBlock
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import PlannedWrite
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage
 

@@ -29,7 +29,6 @@ from thinklsp.acp.updates import (
     Update,
     build_chunks,
     build_locations,
-    build_plan,
     build_text_content,
     build_tool_call,
     build_tool_update,
@@ -211,7 +210,8 @@ class TurnUpdates:
 
     def _finish_tool(self, event: ToolFinished) -> None:
         if event.plan is not None:
-            self._send(build_plan(event.plan))
+            rows = [{"content": row.text, "priority": "medium", "status": row.status} for row in event.plan]
+            self._send({"sessionUpdate": "plan", "entries": rows})
         if self._running.pop(event.call_id, None) is None:
             return
         content = [] if event.result is None else [build_text_content(event.result)]

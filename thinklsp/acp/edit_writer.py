@@ -17,7 +17,6 @@ from thinklsp.acp.session_client import ClientFiles, NoAnswer, Option, SessionCl
 from thinklsp.acp.updates import (
     MAX_DIFF_BYTES,
     ToolKind,
-    build_diff,
     build_locations,
     build_text_content,
     build_tool_call,
@@ -345,7 +344,7 @@ def _name_change(file: FileEdit) -> tuple[str, ToolKind]:
 def _build_content(file: FileEdit, path: str | None, before: str | None, after: str | None) -> list[Any]:
     size = len(encode_json([before, after]))
     if path is not None and after is not None and size <= MAX_DIFF_BYTES:
-        return [build_diff(path, before, after)]
+        return [{"type": "diff", "path": path, "oldText": before, "newText": after}]
     text = format_diff(EditSet((replace(file, before=before, after=after),)))
     # A character takes at most six bytes in JSON.
     return [build_text_content(text[: MAX_DIFF_BYTES // 6])]

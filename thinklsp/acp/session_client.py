@@ -30,7 +30,6 @@ READ_SECONDS = 10.0
 WRITE_SECONDS = 60.0
 ANSWER_SECONDS = 600.0
 _ROOM_SECONDS = 0.05
-_TIMEOUT = "the question was not answered within ten minutes"
 # The time limit of a read if the client has not answered the read before it.
 _SILENT_READ_SECONDS = 1.0
 
@@ -80,21 +79,23 @@ class SessionClient:
         rows = [{"optionId": option.id, "name": option.name, "kind": option.kind} for option in options]
         tool_call = {name: value for name, value in call.items() if name != "sessionUpdate"}
         params = {"sessionId": self.session_id, "toolCall": tool_call, "options": rows}
+        outcome = _get(await self._ask("session/request_permission", params), "outcome")
+        kind = _get(outcome, "outcome")
+        if kind == "cancelled":
+            raise PermissionCancelled
+        for option in options:
+            if kind == "selected" and option.id == _get(outcome, "optionId"):
+                return option
+        raise NoAnswer("the editor gave no valid answer")
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Send a question for the user and return the client's answer. Raises NoAnswer without an answer."""
         try:
-            answer = await self._peer.request("session/request_permission", params, ANSWER_SECONDS)
+            return await self._peer.request(method, params, ANSWER_SECONDS)
         except ClientError:
             raise NoAnswer("the editor could not ask you") from None
         except TimeoutError:
-            raise NoAnswer(_TIMEOUT) from None
-        outcome = answer.get("outcome") if isinstance(answer, Mapping) else None
-        kind = outcome.get("outcome") if isinstance(outcome, Mapping) else None
-        if kind == "cancelled":
-            raise PermissionCancelled
-        chosen = outcome.get("optionId") if isinstance(outcome, Mapping) and kind == "selected" else None
-        for option in options:
-            if option.id == chosen:
-                return option
-        raise NoAnswer("the editor gave no valid answer")
+            raise NoAnswer("the question was not answered within ten minutes") from None
 
     async def ask_form(self, question: str, names: Sequence[str]) -> str | None:
         """Ask the user to choose one of the names in a form, and return the name, or None if the user declines.
@@ -111,14 +112,8 @@ class SessionClient:
     async def _ask_field(self, question: str, field: Mapping[str, Any]) -> str | None:
         schema = {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
         params = {"mode": "form", "sessionId": self.session_id, "message": question, "requestedSchema": schema}
-        try:
-            reply = await self._peer.request("elicitation/create", params, ANSWER_SECONDS)
-        except ClientError:
-            raise NoAnswer("the editor could not ask you") from None
-        except TimeoutError:
-            raise NoAnswer(_TIMEOUT) from None
-        content = reply.get("content") if isinstance(reply, Mapping) and reply.get("action") == "accept" else None
-        answer = content.get("answer") if isinstance(content, Mapping) else None
+        reply = await self._ask("elicitation/create", params)
+        answer = _get(_get(reply, "content"), "answer") if _get(reply, "action") == "accept" else None
         return answer if isinstance(answer, str) else None
 
     async def read_text(self, path: str) -> str | None:
@@ -139,7 +134,7 @@ class SessionClient:
                 return None
             raise
         self._is_silent = False
-        text = answer.get("content") if isinstance(answer, Mapping) else None
+        text = _get(answer, "content")
         if not isinstance(text, str) or not is_encodable(text):
             raise ClientError("The client's answer to `fs/read_text_file` has no text.")
         return text
@@ -152,6 +147,11 @@ class SessionClient:
 
 # The reads that wait for the client at the same time. Too many own requests would push out a waiting question.
 _MAX_READS = 16
+
+
+def _get(value: object, name: str) -> Any:
+    """Return a member of a JSON value, or None if the value is not an object."""
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 class SessionFolders:

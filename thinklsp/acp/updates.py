@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from thinklsp.agent.summary import is_summary_message
-from thinklsp.core.events import PlanEntry
 from thinklsp.core.images import format_placeholder
-from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock
 from thinklsp.core.text_safety import format_call_id, mask_keys
 from thinklsp.engine.session_commands import show_user_words
 from thinklsp.sessions.session import Session, UnansweredPrompt
@@ -78,10 +77,6 @@ def build_text_content(text: str) -> Mapping[str, Any]:
     return {"type": "content", "content": build_text(text)}
 
 
-def build_diff(path: str, before: str | None, after: str) -> Mapping[str, Any]:
-    return {"type": "diff", "path": path, "oldText": before, "newText": after}
-
-
 def build_tool_call(call_id: str, title: str, kind: ToolKind, status: ToolStatus, **fields: Any) -> Update:
     """Return the first update of a tool call. `fields` are its other fields, as named in the protocol.
 
@@ -100,11 +95,6 @@ def build_locations(path: str | None, line: int | None = None) -> list[Mapping[s
     if path is None:
         return []
     return [{"path": path}] if line is None else [{"path": path, "line": line}]
-
-
-def build_plan(entries: Sequence[PlanEntry]) -> Update:
-    rows = [{"content": entry.text, "priority": "medium", "status": entry.status} for entry in entries]
-    return {"sessionUpdate": "plan", "entries": rows}
 
 
 def parse_shown_json(text: str | None) -> Any:
@@ -135,7 +125,8 @@ def _list_updates(session: Session) -> Iterator[Update]:
     unanswered: defaultdict[int, list[UnansweredPrompt]] = defaultdict(list)
     for at, prompt in session.list_placed_prompts():
         unanswered[at].append(prompt)
-    failed = _list_failed_calls(session)
+    blocks = [block for message in session.conversation for block in message.blocks]
+    failed = {block.tool_use_id: block.is_error for block in blocks if isinstance(block, ToolResultBlock)}
     for at in range(len(session.conversation) + 1):
         for number, prompt in enumerate(unanswered[at]):
             yield from build_chunks("user_message_chunk", prompt.text, f"unanswered-{at}-{number}")
@@ -150,7 +141,9 @@ def _replay_message(message: Message, at: int, failed: Mapping[str, bool]) -> It
         yield from build_chunks("agent_message_chunk", message.text, f"answer-{at}")
         for call in message.tool_uses:
             if call.name != _PLAN_TOOL:
-                yield _replay_call(call, is_failed=failed.get(call.id, False))
+                status: ToolStatus = "failed" if failed.get(call.id) else "completed"
+                title = describe(call, TOOLS_WITH_COMMANDS)
+                yield build_tool_call(format_call_id(call.id), title, find_tool_kind(call.name), status)
         return
     kind: Any = "agent_message_chunk" if is_summary_message(message) else "user_message_chunk"
     shown = message.blocks[len(message.result_images) :]
@@ -159,13 +152,3 @@ def _replay_message(message: Message, at: int, failed: Mapping[str, bool]) -> It
             yield from build_chunks(kind, block.text, f"prompt-{at}-{number}")
         elif isinstance(block, ImageBlock):
             yield from build_chunks(kind, f"{format_placeholder(block)}\n\n", f"prompt-{at}-{number}")
-
-
-def _replay_call(call: ToolUseBlock, *, is_failed: bool) -> Update:
-    title, kind = describe(call, TOOLS_WITH_COMMANDS), find_tool_kind(call.name)
-    return build_tool_call(format_call_id(call.id), title, kind, "failed" if is_failed else "completed")
-
-
-def _list_failed_calls(session: Session) -> dict[str, bool]:
-    blocks = (block for message in session.conversation for block in message.blocks)
-    return {block.tool_use_id: block.is_error for block in blocks if isinstance(block, ToolResultBlock)}

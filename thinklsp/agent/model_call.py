@@ -37,7 +37,7 @@ from thinklsp.core.stream_events import (
     ThinkingDelta,
 )
 from thinklsp.core.usage import Usage, discard_implausible
-from thinklsp.http.retry import CallHistory, GiveUp, RetryPolicy, count_attempts, decide_retry, update_history
+from thinklsp.http.retry import CallHistory, RetryPolicy, plan_retry
 from thinklsp.http.sse import ServerSentEvent, SseDecoder
 from thinklsp.http.transport import HttpResponse, Transport
 from thinklsp.providers.base import Adapter, Endpoint, ModelRequest, StreamDecoder
@@ -246,18 +246,14 @@ class HttpModelCaller:
 
         If no retry can help, raises `first_error` if it is set, or `error` otherwise.
         """
-        verdict = decide_retry(
-            self._policy, error, history=history, has_content=attempt.has_content, jitter=self._rng()
-        )
-        if isinstance(verdict, GiveUp):
-            if first_error is not None:
-                raise first_error
-            if verdict.addition:
-                error.args = (f"{error} {verdict.addition}",)
-            raise error
-        history = update_history(history, verdict)
-        attempts = count_attempts(self._policy, error, verdict, history)
-        return RetryScheduled(verdict.delay, str(error), verdict.restart, *attempts), history
+        plan = plan_retry(self._policy, error, history=history, has_content=attempt.has_content, jitter=self._rng())
+        if not isinstance(plan, str):
+            return plan
+        if first_error is not None:
+            raise first_error
+        if plan:
+            error.args = (f"{error} {plan}",)
+        raise error
 
     async def _run_attempt(
         self, request: ModelRequest, attempt: _Attempt

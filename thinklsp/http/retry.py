@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thinklsp.core.errors import Overloaded, ProviderError
+from thinklsp.core.events import RetryScheduled
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,59 +40,35 @@ class CallHistory:
     wait_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The decision to retry after `delay` seconds. If `restart` is true, the partial answer is discarded."""
-
-    delay: float
-    restart: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """The decision not to retry. `addition` is a sentence to append to the error message, if any."""
-
-    addition: str = ""
-
-
-def decide_retry(
+def plan_retry(
     policy: RetryPolicy, error: ProviderError, *, history: CallHistory, has_content: bool, jitter: float
-) -> Retry | GiveUp:
-    """Decide whether to retry after an error. `history` does not include the error yet. `jitter` is in [0, 1)."""
+) -> tuple[RetryScheduled, CallHistory] | str:
+    """Return the retry after an error with the new history, or the last sentence of the error if no retry follows.
+
+    `history` does not include the error yet. `has_content` is true if content has arrived, which is discarded. `jitter`
+    is in [0, 1).
+    """
     if not error.retryable:
-        return GiveUp(f"Try again in {format_duration(error.retry_after)}." if error.retry_after else "")
+        return f"Try again in {format_duration(error.retry_after)}." if error.retry_after else ""
     if has_content and history.interruptions >= policy.max_restarts:
-        return GiveUp(f"The answer was interrupted {history.interruptions + 1} times; send your prompt again.")
+        return f"The answer was interrupted {history.interruptions + 1} times; send your prompt again."
     is_loading = isinstance(error, Overloaded) and error.loading
     if not has_content and not is_loading and history.failures + 1 >= policy.max_tries:
-        return GiveUp(f"All {policy.max_tries} attempts failed; try again in a few minutes.")
+        return f"All {policy.max_tries} attempts failed; try again in a few minutes."
     requested = error.retry_after
     if requested is not None and requested > policy.max_retry_after_seconds:
-        return GiveUp(f"The provider asked for a delay of {format_duration(requested)}; try again then.")
+        return f"The provider asked for a delay of {format_duration(requested)}; try again then."
     delay = requested if requested is not None and requested > 0 else _compute_backoff(policy, history, jitter)
     if history.wait_seconds + delay > policy.max_total_wait_seconds:
-        return GiveUp(f"Retrying took longer than {format_duration(policy.max_total_wait_seconds)}; try again later.")
-    return Retry(delay, restart=has_content)
-
-
-def update_history(history: CallHistory, verdict: Retry) -> CallHistory:
-    """Return the call history after another retry."""
-    return CallHistory(
-        history.failures + (not verdict.restart),
-        history.interruptions + verdict.restart,
-        history.wait_seconds + verdict.delay,
-    )
-
-
-def count_attempts(policy: RetryPolicy, error: ProviderError, retry: Retry, history: CallHistory) -> tuple[int, int]:
-    """Return the number of the next attempt and the limit of attempts, or zeros if attempts are not limited.
-
-    `history` includes the error.
-    """
-    if retry.restart:
-        return history.interruptions + 1, policy.max_restarts + 1
-    is_loading = isinstance(error, Overloaded) and error.loading
-    return (0, 0) if is_loading else (history.failures + 1, policy.max_tries)
+        return f"Retrying took longer than {format_duration(policy.max_total_wait_seconds)}; try again later."
+    failures, interruptions = history.failures + (not has_content), history.interruptions + has_content
+    attempts = (failures + 1, policy.max_tries)
+    if has_content:
+        attempts = (interruptions + 1, policy.max_restarts + 1)
+    elif is_loading:
+        attempts = (0, 0)  # Attempts are not limited.
+    retry = RetryScheduled(delay, str(error), has_content, *attempts)
+    return retry, CallHistory(failures, interruptions, history.wait_seconds + delay)
 
 
 def format_duration(seconds: float) -> str:

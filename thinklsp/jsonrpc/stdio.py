@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -41,33 +40,28 @@ class InputReader:
         self._frames: deque[bytes | BadFrame | None] = deque()
 
     def start(self, data: bytes = b"") -> None:
-        """Handle `data`, which has already been read, then start reading.
+        """Handle `data`, which has already been read, then start reading."""
+        self._loop.call_soon(self._start, data)
 
-        The event loop itself reads pipes, sockets and terminals, because a separate thread is slower. A thread reads
-        regular files, which an event loop cannot watch.
-        """
-        if data and not self._decode(data, self._loop.call_soon):
+    def _start(self, data: bytes) -> None:
+        if data and not self._decode(data):
             return
         try:
             self._loop.add_reader(0, self._on_readable)
         except (OSError, NotImplementedError):
-            threading.Thread(target=self._read_all, daemon=True, name="reader").start()
+            # An event loop cannot watch a regular file, but reading one does not block.
+            self._loop.call_soon(self._read_file)
 
     def _on_readable(self) -> None:
-        if not self._read(self._loop.call_soon):
+        if not self._decode(read_available(0)):
             self._loop.remove_reader(0)
 
-    def _read_all(self) -> None:
-        # Ignore input that arrives after the loop is closed, such as input after the client's `exit` notification.
-        with suppress(RuntimeError):
-            while self._read(self._loop.call_soon_threadsafe):
-                pass
+    def _read_file(self) -> None:
+        if self._decode(read_available(0)):
+            self._loop.call_soon(self._read_file)
 
-    def _read(self, schedule: Callable[..., object]) -> bool:
-        """Read and handle available input. Return False at the end of the input."""
-        return self._decode(read_available(0), schedule)
-
-    def _decode(self, chunk: bytes | None, schedule: Callable[..., object]) -> bool:
+    def _decode(self, chunk: bytes | None) -> bool:
+        """Handle the frames in a chunk of the input. Return False at the end of the input."""
         frames: list[bytes | BadFrame | None] = []
         try:
             frames += self._decoder.feed(chunk or b"")
@@ -75,17 +69,12 @@ class InputReader:
             _log.error("the input can no longer be decoded: %s", error)
             chunk = b""
         if chunk == b"":
-            frames.append(None)
-        if frames:
-            schedule(self._add_frames, frames)
-        return chunk != b""
-
-    def _add_frames(self, frames: list[bytes | BadFrame | None]) -> None:
-        """Add frames to the waiting ones, and handle them unless earlier ones are still waiting. None is the end."""
+            frames.append(None)  # None is the end.
         is_idle = not self._frames
         self._frames += frames
         if is_idle:
             self._receive_waiting()
+        return chunk != b""
 
     def _receive_waiting(self) -> None:
         end = self._loop.time() + _TURN_SECONDS
@@ -114,8 +103,6 @@ def read_available(descriptor: int) -> bytes | None:
         _log.warning("the input was closed")
         return b""
 
-
-assert sys.platform != "win32"  # noqa: S101 - mypy then skips the rest, because Windows has neither SIGHUP nor `poll`
 
 # The time that a connection's tasks have to finish when the process exits.
 SHUTDOWN_SECONDS = 1.0

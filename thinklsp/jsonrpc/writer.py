@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import select
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -115,7 +114,8 @@ class FrameWriter:
         self._descriptor = descriptor
         self._build_frame = build_frame
         self._queue = queue or OutgoingQueue()
-        self._has_room = _build_room_check(descriptor)
+        self._poller = select.poll()
+        self._poller.register(descriptor, select.POLLOUT)
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._send_queued, daemon=True, name="writer")
         self._thread.start()
@@ -147,8 +147,11 @@ class FrameWriter:
         self._thread.join(FLUSH_SECONDS)
 
     def _write_at_once(self, frame: bytes) -> bytes:
-        """Write a small frame if the pipe has room, and return the part that was not written."""
-        if not self._has_room(len(frame)):
+        """Write a small frame if the pipe has room, and return the part that was not written.
+
+        POSIX guarantees that writing at most PIPE_BUF bytes does not block once `poll` reports the pipe as writable.
+        """
+        if len(frame) > select.PIPE_BUF or self._poller.poll(0) != [(self._descriptor, select.POLLOUT)]:
             return frame
         try:
             return frame[os.write(self._descriptor, frame) :]
@@ -181,24 +184,6 @@ class FrameWriter:
             view = view[count:]
             with self._changed:
                 self._queue.mark_sent(count)
-
-
-if sys.platform == "win32":
-
-    def _build_room_check(_: int) -> Callable[[int], bool]:
-        """Return a function that is always False, because Windows cannot poll a pipe."""
-        return lambda _: False
-
-else:
-
-    def _build_room_check(descriptor: int) -> Callable[[int], bool]:
-        """Return a function that checks whether writing so many bytes to a pipe does not block.
-
-        POSIX guarantees that writing at most PIPE_BUF bytes does not block once `poll` reports the pipe as writable.
-        """
-        poller = select.poll()
-        poller.register(descriptor, select.POLLOUT)
-        return lambda size: size <= select.PIPE_BUF and poller.poll(0) == [(descriptor, select.POLLOUT)]
 
 
 class ClientDisconnected(Exception):

@@ -6,11 +6,10 @@ import asyncio
 import base64
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from thinklsp.sandbox.bubblewrap import (
     find_sandbox_problem,
     is_same_or_parent,
 )
+from thinklsp.sandbox.process import find_program, run_uninterrupted
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import load_patterns
 from thinklsp.workspace.shadow import find_masks
@@ -129,7 +129,7 @@ class ServerProcess:
 
         A faulty server is killed at once. Another one can exit by itself after its input ends.
         """
-        await _run_uninterrupted(self._end(is_faulty))
+        await run_uninterrupted(self._end(is_faulty))
 
     async def _end(self, is_faulty: bool) -> None:
         try:
@@ -194,19 +194,6 @@ class ServerProcess:
         return self._guard
 
 
-async def _run_uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutine until it completes, even if the caller is cancelled."""
-    task, cancelled = asyncio.ensure_future(coroutine), False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError
-
-
 def _name_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -226,7 +213,7 @@ def build_sandboxed_command(
     Raises McpFailed if the sandbox does not work on this machine or a folder cannot be mounted. `label` names the
     server.
     """
-    bwrap = _find_bubblewrap(folders)
+    bwrap = find_program("bwrap", folders)
     problem = find_sandbox_problem(bwrap)
     if bwrap is None or problem is not None:
         raise McpFailed(f"{label} does not start, because it is set to run in the sandbox. {problem}")
@@ -247,13 +234,6 @@ def build_sandboxed_command(
             options += ["--setenv", name, value]
     system_call_filter = base64.b64encode(build_filter(os.uname().machine)).decode()
     return ServerCommand((bwrap, *argv), {"PATH": os.defpath}, "/", options, system_call_filter)
-
-
-def _find_bubblewrap(folders: Sequence[str]) -> str | None:
-    path = os.pathsep.join(entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if entry[:1] == "/")
-    program = shutil.which("bwrap", path=path)
-    is_inside = program is not None and any(is_same_or_parent(folder, os.path.realpath(program)) for folder in folders)
-    return None if is_inside else program
 
 
 def _find_prefixes(program: str) -> Iterator[str]:

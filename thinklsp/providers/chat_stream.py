@@ -72,13 +72,18 @@ class _Call:
         self.extras.update(piece.extras)
 
     def is_followed_by(self, piece: _Piece) -> bool:
-        """Return whether the arguments are complete, so that other arguments belong to another call."""
-        if self.arguments.size > _MAX_CHECKED_CHARS:
+        """Return whether a piece without an ID starts another call.
+
+        Another call starts only if the arguments are complete, and if the piece has a name and does not repeat them.
+        """
+        if piece.id or not (piece.name and self.name) or self.arguments.size > _MAX_CHECKED_CHARS:
             return False
         arguments = _parse_object(str(self.arguments))
-        if piece.name == self.name and not arguments and piece.index is not None:
-            return False  # The empty object is a placeholder.
-        return arguments is not None and (piece.name != self.name or arguments != _parse_object(piece.arguments))
+        if arguments is None or piece.name != self.name:
+            return arguments is not None
+        # The empty object is a placeholder.
+        is_placeholder = not arguments and piece.index is not None
+        return bool(piece.arguments) and not is_placeholder and arguments != _parse_object(piece.arguments)
 
     def build_events(self) -> list[StreamEvent]:
         """Return all events of the call except the start event. The arguments are sent in a single event."""
@@ -105,15 +110,6 @@ class _Piece:
         self.arguments = _read_arguments(function.get("arguments"))
         # Keep non-standard fields, because some providers use them for signatures.
         self.extras = {key: value for key, value in entry.items() if key not in _STANDARD_FIELDS and value is not None}
-
-    def is_call_after(self, call: _Call) -> bool:
-        """Return whether the piece starts a new call after `call`.
-
-        A new call starts only if the arguments of `call` are complete. The piece must have a name. If both names are
-        the same, the piece must also have arguments.
-        """
-        is_more = bool(self.arguments) or self.name != call.name
-        return bool(self.name and call.name) and is_more and call.is_followed_by(self)
 
 
 class ToolCallAssembler:
@@ -182,7 +178,7 @@ class ToolCallAssembler:
             return self._begin_call(piece) if piece.id or piece.name else None
         if piece.id and current.id and piece.id != current.id:
             return self._by_id.get(piece.id) or self._begin_call(piece)
-        return self._begin_call(piece) if not piece.id and piece.is_call_after(current) else current
+        return self._begin_call(piece) if current.is_followed_by(piece) else current
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:

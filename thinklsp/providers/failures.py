@@ -237,7 +237,7 @@ _BY_STATUS: tuple[tuple[str, Collection[int], type[ProviderError], str], ...] = 
         _NO_ADDRESS,
     ),
     ("", [404], BadRequest, _NOT_FOUND),
-    ("", [408, 409], Overloaded, "The provider could not complete the request ({status})."),
+    ("", [408, 409, 499], Overloaded, "The provider could not complete the request ({status})."),
     (
         "",
         [413],
@@ -245,7 +245,6 @@ _BY_STATUS: tuple[tuple[str, Collection[int], type[ProviderError], str], ...] = 
         "The conversation is too large for one request to this provider (413): compact it or start a new session.",
     ),
     ("", [429], RateLimited, "This account has reached the provider's rate limit (429)."),
-    ("google", [499], Overloaded, "The provider aborted the request ({status})."),
     (_CHAT, [501], BadRequest, "The server does not support this request (501)."),
     ("", [503, 529], Overloaded, "The provider is overloaded ({status})."),
     ("", range(500, 1_000), Overloaded, "The provider has an internal error ({status})."),

@@ -399,7 +399,7 @@ async def run_command(
                 process, task_json, buffer, ResourceMeter(process.pid, writable), limits, seconds
             )
         finally:
-            await _run_uninterrupted(_end_process(process, pipe.fileno(), reports, has_ended=ended is None))
+            await run_uninterrupted(_end_process(process, pipe.fileno(), reports, has_ended=ended is None))
     output, cut = buffer.build_output()
     if ended is None and "exit-code" not in reports:
         reason = reports.get("failed") or _find_last_line(output) or "the sandbox ended before the command started"
@@ -473,7 +473,7 @@ async def _wait_for_limit(meter: ResourceMeter, limits: CommandLimits) -> EndRea
         pause = max(_CHECK_SECONDS, time.monotonic() - started_at)
 
 
-async def _run_uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
+async def run_uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
     """Run the coroutine until it completes, even if the caller is cancelled."""
     task, cancelled = asyncio.ensure_future(coroutine), False
     while not task.done():
@@ -481,6 +481,7 @@ async def _run_uninterrupted(coroutine: Coroutine[Any, Any, None]) -> None:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             cancelled = True
+    task.result()
     if cancelled:
         raise asyncio.CancelledError
 

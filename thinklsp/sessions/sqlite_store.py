@@ -20,7 +20,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions import ledger, session_rows
 from thinklsp.sessions.codec import build_corruption_error
-from thinklsp.sessions.encryption import MEMORY_PROTECTION, OpaqueCipher, StoreCipher, Vault, load_cipher
+from thinklsp.sessions.encryption import MEMORY_PROTECTION, Keyring, OpaqueCipher, StoreCipher, load_cipher
 from thinklsp.sessions.session_cache import SessionCache
 from thinklsp.sessions.store import SessionQuery, SessionStore, StoreKind
 from thinklsp.sessions.store_folder import (
@@ -113,7 +113,7 @@ class SqliteStore(SessionStore):
         *,
         timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
-        vault: Callable[[], Vault] | None = None,
+        vault: Callable[[], Keyring] | None = None,
     ) -> None:
         super().__init__(KeptTexts(os.path.join(state_folder, "sessions", "texts")))
         self._state_folder = state_folder

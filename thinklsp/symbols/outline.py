@@ -17,6 +17,9 @@ from importlib.resources import files
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    import tree_sitter
+
 _SHEBANG = re.compile(
     r"\ufeff?#![ \t]*(?:\S*/)?env(?:[ \t]+-\S+)*[ \t]+(?:\S*/)?([^\s/]+)|\ufeff?#![ \t]*(?:\S*/)?([^\s/]+)"
 )
@@ -58,24 +61,12 @@ def detect_language(path: str, text: str, language_id: str = "") -> Language | N
             of == extension and pattern.search(text, 0, _MAX_SEARCHED_CHARACTERS) for of, pattern in language.contents
         ):
             return language
-    return (None if extension else _find_by_first_line(text)) or _find_by_id(language_id.casefold())
-
-
-def _find_by_first_line(text: str) -> Language | None:
-    match = _SHEBANG.match(text, 0, 200)
-    if match is None:
-        return None
-    interpreter = match[1] or match[2]
-    plain = re.sub(r"[\d.]+$", "", interpreter)
-    return next(
-        (language for language in load_languages().values() if {interpreter, plain} & set(language.interpreters)), None
-    )
-
-
-def _find_by_id(language_id: str) -> Language | None:
-    return next(
-        (language for language in load_languages().values() if language_id in (language.name, *language.ids)), None
-    )
+    shebang = None if extension else _SHEBANG.match(text, 0, 200)
+    program = "" if shebang is None else shebang[1] or shebang[2]
+    programs, language_id = {program, re.sub(r"[\d.]+$", "", program)}, language_id.casefold()
+    by_program = (each for each in load_languages().values() if programs.intersection(each.interpreters))
+    by_id = (each for each in load_languages().values() if language_id in (each.name, *each.ids))
+    return next(by_program, None) or next(by_id, None)
 
 
 @cache
@@ -90,10 +81,6 @@ def _parse_language(name: str, row: Mapping[str, Any]) -> Language:
     facts["contents"] = tuple((of, re.compile(pattern, re.MULTILINE)) for of, pattern in patterns)
     defaults = {"grammar": f"tree_sitter_{name}:language", "family": name, "queries": (name,)}
     return Language(name, **(defaults | facts))
-
-
-if TYPE_CHECKING:
-    import tree_sitter
 
 
 class GrammarUnavailable(Exception):
@@ -111,27 +98,20 @@ def load_grammar(language: Language) -> tree_sitter.Language:
         raise GrammarUnavailable(language.name) from error
 
 
-def find_unavailable_grammars() -> list[str]:
-    """Return the packages of the grammars that cannot be loaded."""
+def explain_missing_grammars() -> list[str]:
+    """Return a sentence for the user about each grammar that cannot be loaded."""
     packages: dict[str, None] = {}
     for language in load_languages().values():
         try:
             load_grammar(language)
         except GrammarUnavailable:
             packages[language.grammar.partition(":")[0].replace("_", "-")] = None
-    return list(packages)
-
-
-def explain_missing_grammars() -> list[str]:
-    """Return a sentence for the user about each grammar that cannot be loaded."""
     return [
         f"The grammar {package} cannot be loaded, so its files have no outline. Install the package `{package}`."
-        for package in find_unavailable_grammars()
+        for package in packages
     ]
 
 
-# Python's grammar ends a statement at a dot at the end of a line, even inside brackets.
-_DOT_AT_END = re.compile(rb"^([^#\n]*[^\W\d]\w*[ \t]*\.[ \t]*\r?)\n", re.MULTILINE)
 # Macros around the name of a type, as in `class MYLIB_API Foo MYLIB_FINAL {`, which the grammars of C and C++ read as a
 # function. A body of values alone, as in `struct POINT p{1, 2}`, begins a variable.
 _TYPE_WITH_MACROS = re.compile(
@@ -140,15 +120,6 @@ _TYPE_WITH_MACROS = re.compile(
     rb"([A-Za-z_][\w:]*+(?:<[^;{}\n]{0,200}>)?(?:\s+final\b)?\s*)([A-Z][A-Z0-9_]++\s*)?"
     rb"(?=(?::(?!:)[^;{}()]{0,500})?\{(?(2)|(?![^;:{}]+\})))"
 )
-# The parts of Python source text that decide where a statement ends: comments, strings, brackets, and the beginnings of
-# definitions, which cannot be inside brackets.
-_PYTHON_PART = re.compile(
-    rb"""#[^\n]*|(?P<long>\"{3}|'{3}).*?(?:(?P=long)|\Z)|(?P<quote>["'])(?:\\.|(?!(?P=quote))[^\\\n])*(?P<end>(?P=quote))?"""
-    rb"""|(?P<opener>[(\[{])|(?P<closer>[)\]}])|^[ \t]*(?P<definition>(?:async[ \t]+)?def|class)[ \t]+\w""",
-    re.DOTALL | re.MULTILINE,
-)
-_PYTHON_DEFINITION = re.compile(rb"^([ \t]*)(?:(?:async[ \t]+)?def|class)[ \t]+\w+[^\n]*[:(,][ \t\r]*$", re.MULTILINE)
-_COMPOUND_STATEMENT = re.compile(rb"(?:async|class|def|if|elif|for|while|with|match|case|except)\b")
 
 
 def remove_macros(data: bytes) -> bytes:
@@ -156,71 +127,10 @@ def remove_macros(data: bytes) -> bytes:
     return _TYPE_WITH_MACROS.sub(lambda match: match[1] + _blank(match[3]) + match[4] + _blank(match[5] or b""), data)
 
 
-def end_statements(data: bytes) -> bytes:
-    """Blank out strings and brackets that are not closed, so that a statement that is being typed ends where the next
-    statement or definition begins. Python's grammar would lose the definitions after it, or nest them wrongly.
-    """
-    data = _DOT_AT_END.sub(rb"\1 ", data)
-    result = bytearray(data)
-    openers: list[int] = []
-    position = 0
-    while (part := _PYTHON_PART.search(data, position)) is not None and part.start() < len(data):
-        position = part.end()
-        if part["opener"]:
-            openers.append(part.start())
-        elif part["closer"]:
-            del openers[-1:]
-        elif (part["long"] and _contains_outer_definition(data, part)) or (part["quote"] and not part["end"]):
-            position = data.find(b"\n", part.start()) % (len(data) + 1)
-            result[part.start() : position] = _blank(data[part.start() : position])
-        elif part["definition"] and openers:
-            _replace_statement(result, openers[0], part.start())
-            openers.clear()
-    if openers:
-        _replace_statement(result, openers[0], len(data))
-    return bytes(result)
-
-
-def _contains_outer_definition(data: bytes, string: re.Match[bytes]) -> bool:
-    """Return True if a string contains a definition that is less indented than the line on which the string begins."""
-    indentation = _measure_indentation(data, string.start())
-    definitions = (part for part in _PYTHON_DEFINITION.finditer(string[0]) if part.start())
-    return any(len(part[1]) < indentation for part in definitions)
-
-
-def _replace_statement(data: bytearray, opener: int, end: int) -> None:
-    """Replace the statement of an opening bracket, up to its last continuation line, but not beyond `end`.
-
-    The replacement is a statement without brackets that can contain the definition at `end`, if that is indented.
-    """
-    indentation = _measure_indentation(data, opener)
-    start = data.rfind(b"\n", 0, opener) + 1 + indentation
-    lines = rb"[^\n]*(?:\n(?:[ \t]*\r?$|[ \t]{%d}[^\n]*|[ \t]*[)\]}][^\n]*))*" % (indentation + 1)
-    statement = re.compile(lines, re.MULTILINE).match(data, start, end)
-    if statement is None:
-        return
-    head = bytes(data[start:opener]) + b":" if data.startswith(b"class", start) else b"if 0:"
-    has_body = _measure_indentation(data, end) > indentation and _COMPOUND_STATEMENT.match(data, start)
-    if not has_body or len(head) > len(statement[0].partition(b"\n")[0]):
-        head = b"0"
-    data[start : statement.end()] = head + _blank(statement[0])[len(head) :]
-
-
-def _measure_indentation(data: bytes | bytearray, position: int) -> int:
-    """Return the number of blanks at the beginning of the line that contains `position`."""
-    end = line = data.rfind(b"\n", 0, position) + 1
-    while data[end : end + 1] in (b" ", b"\t"):
-        end += 1
-    return end - line
-
-
 def _blank(data: bytes) -> bytes:
     """Replace all characters except line endings with spaces."""
     return re.sub(rb"[^\r\n]", b" ", data)
 
-
-if TYPE_CHECKING:
-    import tree_sitter
 
 MAX_SYMBOLS = 7_000
 """The maximum number of symbols in a result. A tool result cannot show as many."""
@@ -422,10 +332,7 @@ def parse_source(data: bytes, language: Language) -> tree_sitter.Tree:
     parser = Parser(load_grammar(language))
     if language.family == "c":
         data = remove_macros(data)
-    tree = parser.parse(data)
-    if language.name == "python" and tree.root_node.has_error:
-        return parser.parse(end_statements(data))
-    return tree
+    return parser.parse(data)
 
 
 def find_definitions(root: tree_sitter.Node, language: Language) -> list[tuple[int, dict[str, list[tree_sitter.Node]]]]:

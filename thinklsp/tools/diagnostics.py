@@ -81,39 +81,19 @@ class ReadDiagnostics(Tool[DiagnosticsArguments]):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The diagnostics of a file, with line numbers in the text that the model sees.
+    """The diagnostics of a file, with line numbers in the text that the model sees, and notes about them.
 
-    `dropped_count` is the number of diagnostics on lines that have changed since the report. `is_edited` is true if
-    this turn changed the file. `is_outdated` and `unreadable_count` are the same as in `DiagnosedDocument`.
+    `is_complete` is true if the list is known to be complete for the present text.
     """
 
-    place: Place
+    name: str
     problems: Sequence[EditorDiagnostic]
-    dropped_count: int
-    is_edited: bool
-    is_outdated: bool
-    unreadable_count: int
+    remarks: Sequence[str]
+    is_complete: bool
 
     @property
-    def name(self) -> str:
-        return format_path(self.place.label)
-
-    @property
-    def remarks(self) -> str:
-        """Notes about the diagnostics, in brackets after the file name."""
-        by_whom = "this turn changed" if self.is_edited else "changed"
-        gone = (
-            f"omitted: {_format_count(self.dropped_count, 'problem')} in lines that {by_whom}"
-            if self.dropped_count
-            else ""
-        )
-        unread = (
-            f"omitted: {_format_count(self.unreadable_count, 'problem')} in an unexpected format"
-            if self.unreadable_count
-            else ""
-        )
-        said = (_OLDER if self.is_outdated else "", _EDITS_NOT_SEEN if self.is_edited else "", gone, unread)
-        return "".join(f" [{remark}]" for remark in said if remark)
+    def heading(self) -> str:
+        return self.name + "".join(f" [{remark}]" for remark in self.remarks)
 
 
 def _build_report(
@@ -121,38 +101,32 @@ def _build_report(
 ) -> str:
     files, hidden = _collect_files(diagnostics.documents, overlay, starts)
     failing = [entry for entry in files if entry.problems]
-    lines = [f"[omitted: {_format_count(hidden, 'file')} that tools may not read]"] if hidden else []
-    failed = [f"[{_FAILED[diagnostics.failure]}]"] if diagnostics.failure else []
+    notes = [f"[omitted: {_format_count(hidden, 'file')} that tools may not read]"] if hidden else []
     if not failing:
-        with_remarks = [f"{entry.name}{entry.remarks}" for entry in files if entry.remarks]
-        return "\n".join((_format_no_problems(diagnostics, files, file), *with_remarks, *lines))
+        headings = [entry.heading for entry in files if entry.remarks]
+        return "\n".join((_format_no_problems(diagnostics, files, file), *headings, *notes))
+    notes += [f"[{_FAILED[diagnostics.failure]}]"] if diagnostics.failure else []
     count = _format_count(sum(len(entry.problems) for entry in failing), "problem")
     head = f"{count} in {_format_count(len(failing), 'file')}, {_SERVERS if diagnostics.is_complete else _ACTIONS}."
-    return "\n".join((head, *_format_files(files), *lines, *failed))
+    return "\n".join((head, *_format_files(files), *notes))
 
 
 def _format_no_problems(diagnostics: EditorDiagnostics, files: Sequence[_File], file: Place | None) -> str:
     """Return a message that the files have no problems, or that their diagnostics are not available."""
-    looked_at = [
-        entry.name
-        for entry in files
-        if diagnostics.is_complete and not entry.is_outdated and not entry.unreadable_count
-    ]
+    checked = [entry.name for entry in files if diagnostics.is_complete and entry.is_complete]
     where = "here" if file is None else f"in {format_path(file.label)}"
-    if not looked_at:
-        why = (
-            "servers may still be checking"
-            if diagnostics.is_complete
-            else "the editor reports them with code actions only"
-        )
+    if not checked:
+        why = "servers may still be checking"
         if diagnostics.failure:
             why = _FAILED[diagnostics.failure]
-        elif any(entry.unreadable_count for entry in files):
+        elif any("unexpected format" in remark for entry in files for remark in entry.remarks):
             why = "the editor reported them in an unexpected format"
+        elif not diagnostics.is_complete:
+            why = "the editor reports them with code actions only"
         return f"The problems {where} are unknown: {why}. There may be some."
     if file is not None:
         return f"No problems {where}, {_SERVERS}."
-    names = ", ".join(looked_at[:_MAX_NAMED_FILES]) + (" and others" if len(looked_at) > _MAX_NAMED_FILES else "")
+    names = ", ".join(checked[:_MAX_NAMED_FILES]) + (" and others" if len(checked) > _MAX_NAMED_FILES else "")
     return f"No problems in these files, {_SERVERS}: {names}. Other files may have some."
 
 
@@ -161,7 +135,7 @@ def _format_files(files: Iterable[_File]) -> Iterator[str]:
     left_count = _MAX_PROBLEMS
     for file in files:
         if file.problems or file.remarks:
-            yield f"{file.name}{file.remarks}"
+            yield file.heading
         for problem in file.problems[:left_count]:
             yield f"  {problem}"
         if (cut_count := len(file.problems) - left_count) > 0:
@@ -176,33 +150,29 @@ def _collect_files(
     """Return the files in the start folders, sorted by severity, and the number of files that tools may not read."""
     files: list[_File] = []
     hidden = 0
-    edited = {place.key for place in overlay.list_changed()}
     for document in documents:
-        place = _resolve_place(document.uri, overlay)
-        if place is None or not (starts is None or any(is_same_or_parent(start.key, place.key) for start in starts)):
+        try:
+            place = overlay.view.locate(document.uri)
+        except PathRefused:
+            # The document is neither open nor in a workspace folder.
+            continue
+        if starts is not None and not any(is_same_or_parent(start.key, place.key) for start in starts):
             continue
         try:
             overlay.view.check_readable(place)
-            file = _build_file(document, place, overlay, edited=place.key in edited)
+            file = _build_file(document, place, overlay)
         except PathRefused:
             hidden += 1
         else:
             files += [] if file is None else [file]
-    return sorted(files, key=lambda file: (min(map(_rank, file.problems), default=9), file.place.label)), hidden
+    return sorted(files, key=lambda file: (min(map(_rank, file.problems), default=9), file.name)), hidden
 
 
-def _resolve_place(uri: str, overlay: EditOverlay) -> Place | None:
-    """Return the place of a document, or None if it is neither open nor in a workspace folder."""
-    try:
-        return overlay.view.locate(uri)
-    except PathRefused:
-        return None
-
-
-def _build_file(document: DiagnosedDocument, place: Place, overlay: EditOverlay, *, edited: bool) -> _File | None:
+def _build_file(document: DiagnosedDocument, place: Place, overlay: EditOverlay) -> _File | None:
     """Return the diagnostics of a file, or None if this turn deleted the file."""
     problems: Sequence[EditorDiagnostic] = document.problems
-    if edited or document.text is not None:
+    is_edited = any(place.key == changed.key for changed in overlay.list_changed())
+    if is_edited or document.text is not None:
         now = overlay.peek(place)
         if now is None:
             return None
@@ -212,10 +182,16 @@ def _build_file(document: DiagnosedDocument, place: Place, overlay: EditOverlay,
             on_disk = overlay.view.peek(place)
             before = "" if on_disk is None else on_disk.text
         problems = _map_to_lines(problems, before, now.text)
-    ordered = sorted((_shorten(problem) for problem in problems), key=lambda problem: (_rank(problem), problem.line))
-    return _File(
-        place, ordered, len(document.problems) - len(ordered), edited, document.is_outdated, document.unreadable_count
-    )
+    ordered = sorted(map(_shorten, problems), key=lambda problem: (_rank(problem), problem.line))
+    remarks = [_OLDER] if document.is_outdated else []
+    remarks += [_EDITS_NOT_SEEN] if is_edited else []
+    if dropped := len(document.problems) - len(ordered):
+        by_whom = "this turn changed" if is_edited else "changed"
+        remarks.append(f"omitted: {_format_count(dropped, 'problem')} in lines that {by_whom}")
+    if document.unreadable_count:
+        remarks.append(f"omitted: {_format_count(document.unreadable_count, 'problem')} in an unexpected format")
+    is_complete = not document.is_outdated and not document.unreadable_count
+    return _File(format_path(place.label), ordered, remarks, is_complete)
 
 
 def _map_to_lines(problems: Sequence[EditorDiagnostic], before: str, now: str) -> Sequence[EditorDiagnostic]:

@@ -13,11 +13,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -44,10 +43,8 @@ _MAX_OUTPUT_BYTES = 50 * 1024 * 1024
 # A match in a long line produces a huge JSON message. A line of 5 MB that matches everywhere produces 225 MB.
 _LONG_MESSAGE_BYTES = 1024 * 1024
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-_MAX_COLUMNS_BYTES = 1 << 16
+# Quotes in JSON strings are escaped, so these bytes cannot be inside a string.
 _COLUMNS = b'"submatches":['
-# Quotes in JSON strings are escaped, so this pattern cannot match inside a string.
-_END_OF_COLUMN = re.compile(rb'"end":\d+\}')
 _OPTIONS = (
     "--json",
     "--no-config",
@@ -61,13 +58,7 @@ _OPTIONS = (
     "--hyperlink-format=none",
 )
 # Search hidden files, and apply `.gitignore` even outside git repositories, as file listings do.
-_TREE_OPTIONS = (
-    "--hidden",
-    "--no-require-git",
-    "--no-ignore-dot",
-    "--no-ignore-exclude",
-    "--no-ignore-parent",
-)
+_TREE_OPTIONS = ("--hidden", "--no-require-git", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-parent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +72,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A matching line.
-
-    `number` is the line number if only ``\\n`` ends a line. `columns` contains the byte offset of each match in the
-    UTF-8 line.
-    """
+    """A matching line. `number` is the line number if only ``\\n`` ends a line."""
 
     path: str
     number: int
     line: bytes
-    columns: tuple[int, ...]
 
 
 class UnsupportedRipgrep(Exception):
@@ -172,32 +158,22 @@ def _build_tree_arguments(globs: Iterable[str], *, ignore_file: bool) -> list[st
 
 
 async def _run_search(argv: Sequence[str], folder: str) -> AsyncGenerator[Match, None]:
-    async with run_child(argv, folder) as process, aclosing(_read_messages(process)) as messages:
-        async for message in messages:
-            if (match := _parse_match(message)) is not None:
-                yield match
-        await _check_end(process)
+    async with run_child(argv, folder) as process, aclosing(_read_matches(process)) as matches:
+        async for match in matches:
+            yield match
 
 
 async def search_texts(program: str, texts: Sequence[str], query: Query, *, limit: int) -> list[tuple[int, Match]]:
     """Search texts that are not on disk. Return up to `limit` matches, each with the index of its text."""
     # Join the texts, so that one process can search all of them. Each text must end with a line ending.
     closed = [text if text.endswith("\n") or not text else text + "\n" for text in texts]
-    argv = [
-        program,
-        *_OPTIONS,
-        "--text",
-        "--encoding=none",
-        f"--max-count={limit}",
-        *_build_pattern_arguments(query),
-        "-",
-    ]
+    options = ("--text", "--encoding=none", f"--max-count={limit}")
+    argv = [program, *_OPTIONS, *options, *_build_pattern_arguments(query), "-"]
     async with run_child(argv, "/", has_stdin=True) as process:
         assert process.stdin is not None  # noqa: S101 - for the type checker
         process.stdin.write("".join(closed).encode("utf-8", "replace"))
         process.stdin.close()
-        matches = [match async for message in _read_messages(process) if (match := _parse_match(message)) is not None]
-        await _check_end(process)
+        matches = [match async for match in _read_matches(process)]
     starts = [0]
     for text in closed:
         starts.append(starts[-1] + text.count("\n"))
@@ -206,19 +182,16 @@ async def search_texts(program: str, texts: Sequence[str], query: Query, *, limi
     for match in matches:
         while match.number > starts[index + 1]:
             index += 1
-        results.append((index, Match("", match.number - starts[index], match.line, match.columns)))
+        results.append((index, Match("", match.number - starts[index], match.line)))
     return results
 
 
 def _build_pattern_arguments(query: Query) -> list[str]:
-    """Return ripgrep's arguments for the pattern.
-
-    Two dashes separate the pattern from the options, because the pattern may begin with a dash.
-    """
+    """Return ripgrep's arguments for the pattern, which two dashes separate, because it may begin with a dash."""
     return [*(("--fixed-strings",) if query.literal else ()), "--", query.pattern]
 
 
-async def _read_messages(process: asyncio.subprocess.Process) -> AsyncGenerator[Mapping[str, Any], None]:
+async def _read_matches(process: asyncio.subprocess.Process) -> AsyncGenerator[Match, None]:
     assert process.stdout is not None  # noqa: S101 - for the type checker
     rest, total = bytearray(), 0
     while total < _MAX_OUTPUT_BYTES and (chunk := await process.stdout.read(_CHUNK_BYTES)):
@@ -226,37 +199,29 @@ async def _read_messages(process: asyncio.subprocess.Process) -> AsyncGenerator[
         # Scan each chunk only once, because a long JSON message arrives in many chunks.
         *lines, last = chunk.split(b"\n")
         for line in lines:
-            if (message := _parse_message(rest + line)) is not None:
-                yield message
+            if (match := _parse_match(rest + line)) is not None:
+                yield match
             rest = bytearray()
         if len(rest) < _MAX_MESSAGE_BYTES:
             rest += last
+    await _check_end(process)
 
 
-def _parse_message(line: bytes | bytearray) -> Mapping[str, Any] | None:
-    """Parse a JSON message, truncated to the first columns if it is long. Returns None if a long message contains no
-    complete column."""
-    if len(line) > _LONG_MESSAGE_BYTES:
-        begin = line.find(_COLUMNS)
-        ends = [end.end() for end in _END_OF_COLUMN.finditer(line, begin, begin + _MAX_COLUMNS_BYTES)]
-        if begin < 0 or not ends:
-            return None
-        line = line[: ends[-1]] + b"]}}"
-    message: Mapping[str, Any] = json.loads(line)
-    return message
-
-
-def _parse_match(message: Mapping[str, Any]) -> Match | None:
-    if message["type"] != "match":
+def _parse_match(line: bytes | bytearray) -> Match | None:
+    """Return the match in a JSON message, or None for another message. The columns of a long message are not parsed."""
+    if not line.startswith(b'{"type":"match"'):
         return None
-    data = message["data"]
-    columns = tuple(part["start"] for part in data["submatches"])
-    return Match(os.fsdecode(_decode_bytes(data["path"])), data["line_number"], _decode_bytes(data["lines"]), columns)
-
-
-def _decode_bytes(value: Mapping[str, str]) -> bytes:
-    """Decode a field that contains either UTF-8 text or base64."""
-    return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
+    if len(line) > _LONG_MESSAGE_BYTES:
+        head, columns, _ = line.partition(_COLUMNS)
+        line = head + columns + b"]}}" if columns else b'{"data":null}'
+    if (data := json.loads(line)["data"]) is None:
+        return None
+    # A field contains either UTF-8 text or base64.
+    path, text = (
+        field["text"].encode() if "text" in field else base64.b64decode(field["bytes"])
+        for field in (data["path"], data["lines"])
+    )
+    return Match(os.fsdecode(path), data["line_number"], text)
 
 
 async def _check_end(process: asyncio.subprocess.Process) -> None:
@@ -305,35 +270,21 @@ class SearchTextArguments(Arguments):
 
 
 class SearchedText:
-    """A text with the numbers of its matching lines. Lines are numbered as in editors."""
+    """A text with the numbers of its matching lines.
+
+    Lines are numbered as in editors, unless a lone ``\\r`` ends a line, which ripgrep does not know.
+    """
 
     def __init__(self, place: Place, text: str) -> None:
         self.place = place
-        self.lines = split_lines(text)
+        has_lone_returns = text.count("\r") != text.count("\r\n")
+        self.lines = [f"{row}\n" for row in text.split("\n")] if has_lone_returns else split_lines(text)
         self.numbers: set[int] = set()
-        self._rows = text.split("\n")
-        self._firsts: list[int] | None = None
-        if text.count("\r") != text.count("\r\n"):
-            # A lone `\r` ends a line in editors but not in ripgrep, so a line in ripgrep can contain several editor
-            # lines.
-            inner = (row.removesuffix("\r").count("\r") + 1 for row in self._rows)
-            self._firsts = [0, *accumulate(inner)]
 
     def has_line(self, match: Match) -> bool:
         """Return True if the text still contains the matching line. The file may have changed during the search."""
-        reported = match.line.decode("utf-8", "replace").removesuffix("\n").removeprefix("\ufeff")
-        return match.number <= len(self._rows) and self._rows[match.number - 1] == reported
-
-    def add(self, match: Match) -> None:
-        if self._firsts is None:
-            self.numbers.add(match.number)
-            return
-        row = self._rows[match.number - 1].encode("utf-8", "replace")
-        number, before = self._firsts[match.number - 1] + 1, 0
-        for column in match.columns or (0,):
-            number += row.count(b"\r", before, column)
-            before = column
-            self.numbers.add(number)
+        reported = match.line.decode("utf-8", "replace").rstrip("\r\n").removeprefix("\ufeff")
+        return match.number <= len(self.lines) and self.lines[match.number - 1].rstrip("\r\n") == reported
 
 
 @dataclass(slots=True)
@@ -352,9 +303,8 @@ class SearchResult:
         self.texts, self.total = {}, 0
 
     def add(self, text: SearchedText, match: Match) -> None:
-        before = len(text.numbers)
-        text.add(match)
-        self.total += len(text.numbers) - before
+        self.total += match.number not in text.numbers
+        text.numbers.add(match.number)
         self.texts[text.place.key] = text
 
 

@@ -71,19 +71,6 @@ async def test_late_answer_does_not_answer_the_next_question(begin: Begin, late:
     await check_goes_on(talk)
 
 
-async def test_answers_sent_twice_count_once(begin: Begin) -> None:
-    talk = await begin(answer(EDIT), say("a"), files=FILES)
-    talk.peer.handlers["session/request_permission"] = leave_unanswered
-    running = talk.send("Go.")
-    await talk.client.wait_for(lambda: talk.client.requests("session/request_permission"))
-    [question] = talk.client.calls("session/request_permission")
-    for result in (NO, YES, CANCELLED):
-        talk.client.send({"id": question.message["id"], "result": result})
-    assert (await running)["stopReason"] == "end_turn"
-    assert talk.peer.writes == []
-    await check_goes_on(talk)
-
-
 async def test_cancel_of_nothing_is_ignored(begin: Begin) -> None:
     talk = await begin(say("a"), say("b"))
     for _ in range(3):

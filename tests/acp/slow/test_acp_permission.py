@@ -68,14 +68,6 @@ async def test_every_other_answer_rejects(begin: Begin, name: str) -> None:
     talk.outside.told()
 
 
-async def test_null_as_an_answer_rejects(begin: Begin) -> None:
-    talk = await begin(*EDITS, files=FILES)
-    talk.peer.handlers["session/request_permission"] = lambda params: None
-    assert await talk.prompt("Two.") == "end_turn"
-    assert talk.peer.writes == []
-    talk.outside.told()
-
-
 async def test_every_file_has_its_question(begin: Begin) -> None:
     talk = await begin(*BOTH, files=FILES)
     talk.peer.choices = ["once", "reject"]
@@ -151,15 +143,6 @@ async def test_command_shows_its_words(begin: Begin, choice: str, status: str) -
     assert [tool.status for tool in talk.tools("execute")] == [status, status]
     told = str(talk.provider.requests[1].body["messages"][-1])
     assert ("hello" in told) is (choice == "allow_once")
-    talk.outside.told()
-
-
-@pytest.mark.kernel
-@needs_sandbox
-async def test_command_that_is_cancelled_ends_the_turn(begin: Begin) -> None:
-    talk = await begin(ECHO, say("Done."), own=COMMANDS)
-    talk.peer.choices = [CANCELLED]
-    assert await talk.prompt("Run it.") == "cancelled"
     talk.outside.told()
 
 

@@ -116,17 +116,6 @@ async def test_load_replays_in_order_before_its_answer(begin: Begin) -> None:
     assert "What is x?" in said(talk.provider.requests[-1].body)
 
 
-async def test_load_twice_replays_twice_the_same(begin: Begin) -> None:
-    talk = await begin(*COURSE, files=FILES)
-    await talk.prompt("What is x?")
-    seen = []
-    for _ in range(2):
-        before = len(replayed(talk))
-        await talk.client.request("session/load", reopened(talk))
-        seen.append([(u["sessionUpdate"], u.get("title"), u.get("content")) for u in replayed(talk)[before:]])
-    assert seen[0] == seen[1] != []
-
-
 async def test_resume_replays_nothing(begin: Begin) -> None:
     talk = await begin(*COURSE, say("Still 1."), files=FILES)
     await talk.prompt("What is x?")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acp.client import NoAnswer
 from tests.acp.conftest import Begin
-from tests.acp.fake_zed import CodeCompanion, FakeZed, Silent
+from tests.acp.fake_zed import CodeCompanion, Silent
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.epilogue import clock
 from tests.support.outside import said
@@ -80,12 +80,3 @@ async def test_every_request_is_quick_enough_for_codecompanion(begin: Begin) -> 
         before = len(talk.client.received)
         await talk.client.request(method, params)
         assert talk.client.received[-1].at - talk.client.received[before].at < CodeCompanion.limit_seconds / 10
-
-
-async def test_unknown_client_requests_never_come(begin: Begin) -> None:
-    """A client that leaves unknown requests unanswered must not be asked any; the rules of the client see to it."""
-    talk = await begin(answer(read_file("a.py"), edit_file("a.py", "1", "2")), say("Hi."), files=FILES, peer=FakeZed)
-    assert await talk.prompt("Hello.") == "end_turn"
-    assert {r.message["method"] for r in talk.client.asked} <= {
-        "fs/read_text_file", "fs/write_text_file", "session/request_permission",
-    }  # fmt: skip

@@ -10,14 +10,13 @@ from thinklsp.symbols.outline import load_languages
 
 HIDDEN = sorted({language.grammar.partition(":")[0] for language in load_languages().values()})
 WITHOUT_ONE = """
-from thinklsp.symbols.outline import find_unavailable_grammars
-from thinklsp.symbols.outline import load_languages
-from thinklsp.symbols.outline import build_outline_rows, find_definition_rows, find_mention_lines
+from thinklsp.symbols.outline import build_outline_rows, explain_missing_grammars, find_definition_rows
+from thinklsp.symbols.outline import find_mention_lines, load_languages
 for name in load_languages():
     if build_outline_rows("a", name) is None:
         assert find_definition_rows("a", name, "a", 0) is find_mention_lines("a", name, "a") is None
         print(name, end=" ")
-print(*find_unavailable_grammars())
+print(*(sentence.rpartition("`")[0].rpartition("`")[2] for sentence in explain_missing_grammars()))
 """
 
 

@@ -65,21 +65,16 @@ _SIGNS: dict[str, _Signs] = {
     "sql": _Signs(_DASHES, (_C_BLOCK,), (_DOUBLE, r"'(?:''|[^'\n])*'")),
     "lua": _Signs(r"--+(?!\[=*\[)", ((r"--\[(?:=*)\[", r"\](?:=*)\]"),), (r"(?s:\[\[.*?\]\])", _DOUBLE, _SINGLE)),
     "haskell": _Signs(r"--+(?![!#$%&*+./<=>?@\\^|~:])", ((r"\{-+", r"-+\}"),), (_DOUBLE, _CHARACTER)),
-    "ada": _Signs(_DASHES, strings=(_DOUBLE, _CHARACTER)),
     "lisp": _Signs(r";+", ((r"\#\|", r"\|\#"),), (r'(?s:"(?:\\.|[^"\\])*")',)),
-    "ini": _Signs(starting=r"[;\#]+"),
     "assembly": _Signs(rf";+|{_SLASHES}|{_HASH}", (_C_BLOCK,), (_DOUBLE, _CHARACTER)),
     "percent": _Signs(r"(?<!\\)%+", strings=(_DOUBLE,)),
-    "latex": _Signs(r"(?<!\\)%+"),
     "html": _Signs("", (_HTML,)),
     "script in html": _Signs(_SLASHES, (_C_BLOCK, _HTML), (_BACKTICK, _DOUBLE, _SINGLE)),
     "basic": _Signs(r"'+", strings=(r'"[^"\n]*"',), starting=r"REM\b"),
-    "vim": _Signs(starting=r'"+'),
     "ocaml": _Signs(blocks=((r"\(\*+", r"\*+\)"),), strings=(_DOUBLE, _CHARACTER)),
     "pascal": _Signs(_SLASHES, ((r"\(\*+", r"\*+\)"), (r"\{", r"\}")), (_SINGLE,)),
     "fsharp": _Signs(_SLASHES, ((r"\(\*+", r"\*+\)"),), (_TRIPLE[0], _DOUBLE, _CHARACTER)),
     "fortran": _Signs(r"!+", strings=(_DOUBLE, _SINGLE)),
-    "batch": _Signs(starting=r"(?:@?REM\b|::)"),
     "powershell": _Signs(_HASH, ((r"<\#", r"\#>"),), (_DOUBLE, r"'[^'\n]*'")),
     # The markers for unknown languages. Ambiguous markers are recognized only at the beginning of a line.
     "": _Signs(
@@ -99,24 +94,19 @@ _LANGUAGES: dict[str, str] = {
     "go": "go",
     "php": "php",
     "css": "css",
-    "sql": "sql mysql plsql pgsql postgres sqlite",
+    "sql": "sql mysql plsql pgsql postgres sqlite ada vhdl",
     "lua": "lua luau",
     "haskell": "haskell lhaskell elm purescript idris agda",
-    "ada": "ada vhdl",
     "lisp": "lisp commonlisp common-lisp clojure scheme racket emacs-lisp elisp fennel janet",
-    "ini": "ini editorconfig systemd",
     "assembly": "asm assembly nasm gas llvm wat",
-    "percent": "erlang prolog matlab octave postscript",
-    "latex": "latex tex bibtex plaintex",
+    "percent": "erlang prolog matlab octave postscript latex tex bibtex plaintex",
     "html": "html xml xsl svg markdown markdown_inline mdx quarto rmd htmldjango",
     "script in html": "vue svelte astro",
     "basic": "vb vba vbscript basic freebasic aspvbscript visualbasic",
-    "vim": "vim viml vimscript",
     "ocaml": "ocaml sml coq",
     "pascal": "pascal delphi objectpascal",
     "fsharp": "fsharp",
     "fortran": "fortran fortran-modern fortran90 fortran_fixed-form",
-    "batch": "bat batch dosbatch",
     "powershell": "powershell ps1",
 }
 _CHARACTERS = re.compile(r"[^\n]")
@@ -203,7 +193,6 @@ _BARE_FUNCTION = re.compile(
 _ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
 _TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
 
-_TYPED_ENDINGS = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cs", ".java", ".m", ".cu", ".dart", ".ino")
 # Matches a word before `(`, `{`, `:`, `=` or `<`. The first match that is not a keyword is the definition's name.
 _NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
 _KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
@@ -235,16 +224,6 @@ class CommentTrigger:
 
 def has_definition(document: Document, line: int) -> bool:
     return _is_definition(document.get_line(line), typed=document.language_id in _TYPED_LANGUAGES)
-
-
-def find_enclosing_definition(lines: Sequence[str], line: int, name: str) -> str | None:
-    """Return the name of the innermost definition around a line, such as `mean()` or `Stats`, or None if none is near.
-
-    `lines` may include their line endings. The file name extension determines the patterns for function declarations.
-    """
-    typed = name.endswith(_TYPED_ENDINGS)
-    number = next(_find_heads_upwards(lines, line, typed=typed), None)
-    return None if number is None else _extract_definition_name(_get_beginning(lines, number))
 
 
 def _find_heads_upwards(lines: Sequence[str], line: int, *, typed: bool) -> Iterator[int]:

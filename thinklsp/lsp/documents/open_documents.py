@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -34,8 +31,6 @@ from thinklsp.lsp.protocol.positions import Encoding, count_common_ends, count_u
 _log = logging.getLogger(__name__)
 
 _MAX_CHANGES = 500
-_LARGE_DOCUMENT_LENGTH = 1_000_000
-_FREE_DELAY_SECONDS = 1.0
 _LAST_COLUMN = 2**31 - 1
 _IDLE_SECONDS = 0.25
 _MAX_WAIT_SECONDS = 2.0
@@ -309,10 +304,7 @@ class Documents(Workspace):
     def remove_text_document(self, doc_uri: str) -> None:
         for notify in self.on_close:
             notify(doc_uri)
-        document = self._open.pop(doc_uri, None)
-        if document is not None and len(document.text) > _LARGE_DOCUMENT_LENGTH:
-            # Free the memory a moment later, because the caller still uses the document's text.
-            asyncio.get_running_loop().call_later(_FREE_DELAY_SECONDS, _return_freed_memory)
+        self._open.pop(doc_uri, None)
         self.change_event.set()
 
     def set_first_folders(self, params: InitializeParams) -> None:
@@ -339,10 +331,3 @@ def _shift_point(point: Point, change: _Change) -> Point:
     if point[0] != change.end[0]:
         return point[0] + lines, point[1]
     return change.new_end[0], change.new_end[1] + point[1] - change.end[1]
-
-
-def _return_freed_memory() -> None:
-    """Return free memory to the system. Otherwise, glibc keeps 60 MB after a 20 MB document is closed."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)

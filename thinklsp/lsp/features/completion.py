@@ -19,7 +19,7 @@ from thinklsp.core.prompt_syntax import SLASH_COMMANDS, SPECIAL_MENTIONS, NameLi
 from thinklsp.lsp.chats.chat_outline import find_prompt_section
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.fast_initialize import COMPLETION_TRIGGERS
-from thinklsp.lsp.protocol.positions import Encoding, count_units, find_column
+from thinklsp.lsp.protocol.positions import count_units, find_column
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.tools.skill_files import Skill
 
@@ -47,7 +47,7 @@ def register(server: ThinkLspServer) -> None:
         except ThinkLspError:
             # The error has already been shown. It must not be shown again for every keystroke.
             return None
-        prefix = parse_prefix(document, params.position, documents.encoding)
+        prefix = parse_prefix(document, params.position)
         if prefix is None:
             return CompletionList(is_incomplete=False, items=[])
         models = assistant.sessions.list_models() if prefix.command == "model" else ()
@@ -57,8 +57,7 @@ def register(server: ThinkLspServer) -> None:
         if document.version != version:
             # The user has continued typing, so the editor will ask again.
             return CompletionList(is_incomplete=True, items=[])
-        encoding = documents.encoding
-        return build_completions(document, params.position, encoding, prefix, names=names, models=models, skills=skills)
+        return build_completions(document, params.position, prefix, names=names, models=models, skills=skills)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class CompletionPrefix:
     command: str = ""
 
 
-def parse_prefix(document: Document, position: Position, encoding: Encoding) -> CompletionPrefix | None:
+def parse_prefix(document: Document, position: Position) -> CompletionPrefix | None:
     """Return the text to complete, or None outside the prompt, in a code fence or in ordinary text."""
     section = find_prompt_section(document.text)
     if not section.begin <= position.line < section.end:
@@ -83,7 +82,7 @@ def parse_prefix(document: Document, position: Position, encoding: Encoding) -> 
     number = position.line - section.begin
     if next(reversed([n for n, _ in filter_outside_fences(bodies)]), None) != number:
         return None
-    before = bodies[number][: find_column(bodies[number], position.character, encoding)]
+    before = bodies[number][: find_column(bodies[number], position.character, document.encoding)]
     if match := _NAME.fullmatch(before):
         return CompletionPrefix("command", match["typed"], 0)
     if match := _VALUE.fullmatch(before):
@@ -96,7 +95,6 @@ def parse_prefix(document: Document, position: Position, encoding: Encoding) -> 
 def build_completions(
     document: Document,
     position: Position,
-    encoding: Encoding,
     prefix: CompletionPrefix,
     *,
     names: NameList,
@@ -104,86 +102,70 @@ def build_completions(
     skills: Sequence[Skill] = (),
 ) -> CompletionList:
     """Build the completion items, each of which replaces the typed text."""
-    start = count_units(document.get_line(position.line)[: prefix.column], encoding)
-    text = document.get_line(position.line)
+    text, encoding = document.get_line(position.line), document.encoding
+    start = count_units(text[: prefix.column], encoding)
     # The editor may have inserted a closing quote after the cursor.
-    has_closing_quote = prefix.typed.startswith('"') and text[
-        find_column(text, position.character, encoding) :
-    ].startswith('"')
+    behind = text[find_column(text, position.character, encoding) :]
+    has_closing_quote = prefix.typed.startswith('"') and behind.startswith('"')
     place = Range(Position(position.line, start), Position(position.line, position.character + has_closing_quote))
-    complete = names.complete
+    is_complete = True
     match prefix.kind:
         case "command":
-            items_found = list(_complete_commands(prefix.typed, skills))
+            rows = list(_complete_commands(prefix.typed, skills))
         case "value":
-            items_found = list(_complete_values(prefix, models))
+            rows = list(_complete_values(prefix, models))
         case _:
-            special = [
-                _Item(f"@{word}", Kind.Reference, _MENTION_DETAILS[word])
-                for word in SPECIAL_MENTIONS
-                if word.startswith(prefix.typed)
-            ]
-            typed = prefix.typed.removeprefix('"')
-            paths = _find_matching(names.paths, typed)
-            complete = complete and len(paths) <= _MAX_ITEMS
-            # Editors compare the typed text with the filter text, so the filter text must begin with the same quote, if
-            # any.
-            mark = prefix.typed[: len(prefix.typed) - len(typed)]
-            items_found = special + [
-                _Item(write_mention(path), Kind.File, "", f"@{mark}{path}") for path in paths[:_MAX_ITEMS]
-            ]
-    items = [_build_item(item, number, place) for number, item in enumerate(items_found)]
-    return CompletionList(is_incomplete=prefix.kind == "mention" and not complete, items=items)
+            rows, is_complete = _complete_mention(prefix.typed, names)
+    items = [
+        types.CompletionItem(
+            text,
+            kind=kind,
+            detail=detail or None,
+            filter_text=filter_text,
+            sort_text=f"{number:04}",
+            text_edit=types.TextEdit(place, text),
+        )
+        for number, (text, kind, detail, filter_text) in enumerate(rows)
+    ]
+    return CompletionList(is_incomplete=not is_complete, items=items)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    text: str
-    kind: Kind
-    detail: str
-    filter: str = ""
+_Row = tuple[str, Kind, str, str]
+"""The text, the kind, the detail and the filter text of an item."""
 
 
-def _complete_commands(typed: str, skills: Sequence[Skill]) -> Iterator[_Item]:
+def _complete_commands(typed: str, skills: Sequence[Skill]) -> Iterator[_Row]:
     for command in SLASH_COMMANDS:
+        details = {command.name: f"{command.usage}: {command.description}"}
         if command.argument == "skill":
-            for skill in skills:
-                if f"{command.name}:{skill.name}".startswith(typed.lower()):
-                    detail = " ".join(skill.description.split())[:_MAX_DETAIL_CHARACTERS]
-                    yield _Item(f"/{command.name}:{skill.name}", Kind.Keyword, detail)
-        elif command.name.startswith(typed.lower()):
-            yield _Item(f"/{command.name}", Kind.Keyword, f"{command.usage}: {command.description}")
+            details = {f"{command.name}:{skill.name}": " ".join(skill.description.split()) for skill in skills}
+        for name, detail in details.items():
+            if name.startswith(typed.lower()):
+                yield f"/{name}", Kind.Keyword, detail[:_MAX_DETAIL_CHARACTERS], f"/{name}"
 
 
-def _complete_values(prefix: CompletionPrefix, models: Sequence[str]) -> Iterator[_Item]:
+def _complete_values(prefix: CompletionPrefix, models: Sequence[str]) -> Iterator[_Row]:
     values: Mapping[str, Sequence[str]] = {command.name: command.values for command in SLASH_COMMANDS}
     choices = models if prefix.command == "model" else values.get(prefix.command, ())
-    for value in choices:
-        if value.startswith(prefix.typed):
-            yield _Item(value, Kind.Value, "")
+    return ((value, Kind.Value, "", value) for value in choices if value.startswith(prefix.typed))
 
 
-def _find_matching(paths: Sequence[str], typed: str) -> list[str]:
-    """Return the matching paths. Paths that begin with the text come first, then matching file names."""
-    query = typed.lower()
-    if not query:
-        return list(paths[: _MAX_ITEMS + 1])
-    ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
-    for path in paths:
+def _complete_mention(typed: str, names: NameList) -> tuple[list[_Row], bool]:
+    """Return the special words and the paths that match the typed text, and whether they are all.
+
+    Paths that begin with the text come first, then matching file names.
+    """
+    path_part = typed.removeprefix('"')
+    query = path_part.lower()
+
+    def rank(path: str) -> int:
         low = path.lower()
-        if (at := low.find(query)) < 0:
-            continue
-        name = low.rfind("/") + 1
-        ranked[0 if at == 0 else 1 if low.startswith(query, name) else 2].append(path)
-    return [path for rank in ranked for path in rank]
+        return 0 if low.startswith(query) else 1 if low.startswith(query, low.rfind("/") + 1) else 2
 
-
-def _build_item(item: _Item, number: int, place: Range) -> types.CompletionItem:
-    return types.CompletionItem(
-        item.text,
-        kind=item.kind,
-        detail=item.detail or None,
-        filter_text=item.filter or item.text,
-        sort_text=f"{number:04}",
-        text_edit=types.TextEdit(place, item.text),
-    )
+    paths = sorted((path for path in names.paths if query in path.lower()), key=rank)
+    special = [word for word in SPECIAL_MENTIONS if word.startswith(typed)]
+    # Editors compare the typed text with the filter text, so the filter text must begin with the same quote, if any.
+    mark = typed[: len(typed) - len(path_part)]
+    rows = [(f"@{word}", Kind.Reference, _MENTION_DETAILS[word], f"@{word}") for word in special]
+    rows += [(write_mention(path), Kind.File, "", f"@{mark}{path}") for path in paths[:_MAX_ITEMS]]
+    return rows, names.complete and len(paths) <= _MAX_ITEMS

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from thinklsp.core.server_context import NO_OBSERVER, LoginRejection, Observer
+from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.jsonrpc import rpc_messages as rpc
 from thinklsp.jsonrpc.framing import BadFrame, FrameDecoder, FramingError, build_header
 from thinklsp.jsonrpc.stdio import SHUTDOWN_SECONDS, install_signal_handlers, run_and_exit
@@ -217,50 +217,12 @@ _AUTHENTICATION_HELP = (
 )
 
 
-class AuthenticationError(Exception):
-    """The error raised when a client is rejected. `reply` is the message to send to the client."""
-
-    def __init__(
-        self, request_id: rpc.RequestId | None, code: int, text: str, reason: LoginRejection = "token"
-    ) -> None:
-        super().__init__(text)
-        self.reason = reason
-        error = {"code": code, "message": text}
-        self.reply = json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
-
-
 def matches_token(candidates: Iterable[object], token: str) -> bool:
     """Return whether any candidate equals the token. The comparison takes constant time."""
     return any(
         isinstance(candidate, str) and secrets.compare_digest(_encode_token(candidate), _encode_token(token))
         for candidate in candidates
     )
-
-
-def authenticate(first: bytes | BadFrame, token: str | None) -> bytes:
-    """Return the first message without its token.
-
-    Raise AuthenticationError if the token is wrong.
-    """
-    message = None if isinstance(first, BadFrame) else rpc.parse_message(first)
-    if not isinstance(message, rpc.Request) or message.method != "initialize":
-        request_id = message.id if isinstance(message, rpc.Request) else None
-        raise AuthenticationError(
-            request_id,
-            rpc.INVALID_REQUEST,
-            "The first message to this server must be `initialize`.",
-            "protocol",
-        )
-    params, candidates = _extract_token(message.message.get("params"))
-    if token is not None and not matches_token(candidates, token):
-        raise AuthenticationError(message.id, rpc.REQUEST_FAILED, _AUTHENTICATION_HELP)
-    return json.dumps({**message.message, "params": params}).encode()
-
-
-def build_unready_error(admitted_request: bytes, problem: str | None) -> AuthenticationError:
-    """Return the error for a client that is authenticated but not accepted."""
-    request_id = json.loads(admitted_request)["id"]
-    return AuthenticationError(request_id, rpc.REQUEST_FAILED, problem or "Try again later.")
 
 
 def _extract_token(params: Any) -> tuple[Any, list[object]]:
@@ -322,27 +284,34 @@ async def _authenticate_client(
     stream: TcpStream, config: ListenConfig, registry: ConnectionRegistry
 ) -> list[bytes | BadFrame]:
     """Return an authenticated client's first messages, or an empty list if the client was rejected."""
-    try:
+    with suppress(ClientDisconnected, TimeoutError):
         async with asyncio.timeout(registry.authentication_seconds):
             first, *rest = await stream.read(_MAX_UNAUTHENTICATED_BYTES)
-            try:
-                request = _check_login(first, config, registry)
-                if registry.accept(stream):
-                    return [request, *rest]
-                raise build_unready_error(request, registry.explain_unready())
-            except AuthenticationError as refused:
-                await stream.send(refused.reply)
-    except (ClientDisconnected, TimeoutError):
-        pass
+            message = rpc.parse_message(first)
+            request = message if isinstance(message, rpc.Request) else None
+            code = rpc.REQUEST_FAILED
+            if request is None or request.method != "initialize":
+                registry.observer.count_rejected_login("protocol")
+                code, text = rpc.INVALID_REQUEST, "The first message to this server must be `initialize`."
+            elif not (admitted := _check_token(request, config.token)):
+                registry.observer.count_rejected_login("token")
+                text = _AUTHENTICATION_HELP
+            elif registry.accept(stream):
+                return [admitted, *rest]
+            else:
+                text = registry.explain_unready() or "Try again later."
+            error = {"code": code, "message": text}
+            request_id = None if request is None else request.id
+            await stream.send(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
     return []
 
 
-def _check_login(first: bytes | BadFrame, config: ListenConfig, registry: ConnectionRegistry) -> bytes:
-    try:
-        return authenticate(first, config.token)
-    except AuthenticationError as refused:
-        registry.observer.count_rejected_login(refused.reason)
-        raise
+def _check_token(request: rpc.Request, token: str | None) -> bytes | None:
+    """Return the request without its token, or None if the token is wrong."""
+    params, candidates = _extract_token(request.message.get("params"))
+    if token is not None and not matches_token(candidates, token):
+        return None
+    return json.dumps({**request.message, "params": params}).encode()
 
 
 class TcpStream:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,24 @@ _log = logging.getLogger(__name__)
 
 _BEARER_PROTOCOL = "thinklsp.bearer."
 _OUTAGE_SECONDS = "30"
+# The subprotocol that the server chooses. A browser offers it together with a subprotocol that contains the token.
+PROTOCOL = Subprotocol("lsp")
+_TOKEN_PROTOCOL = "token."  # noqa: S105 - a prefix, not a secret
+_PING_SECONDS = 30.0
+_PONG_SECONDS = 60.0
+_RETRY_SECONDS = "10"
+_NORMAL_CLOSURE, _GOING_AWAY, _TRY_AGAIN_LATER, _TOKEN_EXPIRED = 1000, 1001, 1013, 4401
+_BEARER = (("WWW-Authenticate", "Bearer"),)
+_SEVERAL = "The request contains several tokens. Send only one."
+_IDENTIFICATION_HELP = (
+    "This server requires a token of your identity provider: the header `Authorization: Bearer …`, or the "
+    "subprotocol `thinklsp.bearer.…` beside `lsp`."
+)
+_TOO_MANY = "Too many tokens from this address were refused. Try again in a minute."
+_AUTHENTICATION_HELP = (
+    "This server requires its token: `Authorization: Bearer …`, `?token=…` or the subprotocol `token.…`."
+)
+_WRONG_ORIGIN = "Web pages from this origin may not connect. Start the server with `--allow-origin`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,51 +74,25 @@ class TokenGate:
     async def check_headers(self, headers: Headers, address: str) -> ClientAccess | LoginRefusal:
         """Return the access of a client, or the response if the client is refused."""
         is_limited = self._limit.is_exceeded(address)
-        # A token in the query is ignored, because proxies log addresses.
-        tokens = set(_find_tokens(headers, _BEARER_PROTOCOL))
-        if len(tokens) != 1:
-            return self._count(address, _build_refusal(_describe_count(len(tokens))), is_limited=is_limited)
         try:
-            verified = await self._verifier.verify(tokens.pop())
+            return await self._verify(headers)
         except TokenRefused as error:
             if error.is_outage:
                 return LoginRefusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), (("Retry-After", _OUTAGE_SECONDS),))
-            return self._count(address, _build_refusal(str(error)), is_limited=is_limited)
-        return ClientAccess(self._verifier, verified)
-
-    def _count(self, address: str, refusal: LoginRefusal, *, is_limited: bool) -> LoginRefusal:
-        self._limit.add(address)
-        if not is_limited:
+            self._limit.add(address)
+            if is_limited:
+                again = (("Retry-After", f"{PERIOD_SECONDS:.0f}"),)
+                return LoginRefusal(HTTPStatus.TOO_MANY_REQUESTS, _TOO_MANY, again)
             # The sentence says why, without any part of the token.
-            _log.info("refused a client at %s: %s", address, refusal.sentence)
-            return refusal
-        return LoginRefusal(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            "Too many tokens from this address were refused. Try again in a minute.",
-            (("Retry-After", f"{PERIOD_SECONDS:.0f}"),),
-        )
+            _log.info("refused a client at %s: %s", address, error)
+            return LoginRefusal(HTTPStatus.UNAUTHORIZED, str(error), _BEARER)
 
-
-def _build_refusal(sentence: str) -> LoginRefusal:
-    return LoginRefusal(HTTPStatus.UNAUTHORIZED, sentence, (("WWW-Authenticate", "Bearer"),))
-
-
-def _describe_count(count: int) -> str:
-    if count:
-        return "The request contains several tokens. Send only one."
-    return (
-        "This server requires a token of your identity provider: the header `Authorization: Bearer …`, or the "
-        "subprotocol `thinklsp.bearer.…` beside `lsp`."
-    )
-
-
-# The subprotocol that the server chooses. A browser offers it together with a subprotocol that contains the token.
-PROTOCOL = Subprotocol("lsp")
-_TOKEN_PROTOCOL = "token."  # noqa: S105 - a prefix, not a secret
-_PING_SECONDS = 30.0
-_PONG_SECONDS = 60.0
-_RETRY_SECONDS = "10"
-_NORMAL_CLOSURE, _GOING_AWAY, _TRY_AGAIN_LATER, _TOKEN_EXPIRED = 1000, 1001, 1013, 4401
+    async def _verify(self, headers: Headers) -> ClientAccess:
+        # A token in the query is ignored, because proxies log addresses.
+        tokens = set(_find_tokens(headers, _BEARER_PROTOCOL))
+        if len(tokens) != 1:
+            raise TokenRefused(_SEVERAL if tokens else _IDENTIFICATION_HELP)
+        return ClientAccess(self._verifier, await self._verifier.verify(tokens.pop()))
 
 
 @asynccontextmanager
@@ -137,60 +129,51 @@ def list_own_origins(listen_socket: socket) -> frozenset[str]:
     return frozenset(f"http://{name}:{port}" for name in names)
 
 
-def _check_request(
+async def _check_request(
     config: ListenConfig,
     origins: frozenset[str],
     registry: ConnectionRegistry,
     gate: TokenGate | None,
     connection: _TrackedServerConnection,
     request: Request,
-) -> Awaitable[Response | None] | Response | None:
+) -> Response | None:
     """Return an error response for a rejected request. The library itself rejects non-WebSocket requests."""
     headers = request.headers
+    refusal = None
     if headers.get_all("Origin") and not origins.issuperset(headers.get_all("Origin")):
         registry.observer.count_rejected_login("origin")
-        return connection.respond(
-            HTTPStatus.FORBIDDEN,
-            "Web pages from this origin may not connect. Start the server with `--allow-origin`.\n",
-        )
-    if not headers.get_all("Upgrade"):
+        refusal = LoginRefusal(HTTPStatus.FORBIDDEN, _WRONG_ORIGIN)
+    elif headers.get_all("Upgrade"):
+        refusal = await _check_token(config, gate, connection, request)
+        if refusal is not None:
+            registry.observer.count_rejected_login("token")
+        elif (problem := registry.explain_unready()) is not None:
+            # Only authenticated clients learn this.
+            registry.count_refused()
+            refusal = LoginRefusal(HTTPStatus.SERVICE_UNAVAILABLE, problem, (("Retry-After", _RETRY_SECONDS),))
+    if refusal is None:
         return None
+    response = connection.respond(refusal.status, f"{refusal.sentence}\n")
+    response.headers.update(refusal.headers)
+    return response
+
+
+async def _check_token(
+    config: ListenConfig, gate: TokenGate | None, connection: _TrackedServerConnection, request: Request
+) -> LoginRefusal | None:
+    """Return the response for a client with a wrong token, or None. Set the access of an identified client."""
     if gate is not None:
-        return _identify_client(gate, registry, connection, headers)
-    candidates = [*_find_tokens(headers, _TOKEN_PROTOCOL), *parse_qs(urlsplit(request.path).query).get("token", ())]
-    if config.token is None or matches_token(candidates, config.token):
-        return _check_readiness(registry, connection)
-    registry.observer.count_rejected_login("token")
-    refusal = connection.respond(
-        HTTPStatus.UNAUTHORIZED,
-        "This server requires its token: `Authorization: Bearer …`, `?token=…` or the subprotocol `token.…`.\n",
-    )
-    refusal.headers["WWW-Authenticate"] = "Bearer"
-    return refusal
-
-
-async def _identify_client(
-    gate: TokenGate, registry: ConnectionRegistry, connection: _TrackedServerConnection, headers: Headers
-) -> Response | None:
-    address = connection.remote_address
-    admitted = await gate.check_headers(headers, str(address[0]) if address else "")
-    if isinstance(admitted, ClientAccess):
+        address = connection.remote_address
+        admitted = await gate.check_headers(request.headers, str(address[0]) if address else "")
+        if isinstance(admitted, LoginRefusal):
+            return admitted
         connection.access = admitted
-        return _check_readiness(registry, connection)
-    registry.observer.count_rejected_login("token")
-    refusal = connection.respond(admitted.status, f"{admitted.sentence}\n")
-    refusal.headers.update(admitted.headers)
-    return refusal
-
-
-def _check_readiness(registry: ConnectionRegistry, connection: ServerConnection) -> Response | None:
-    """Return an error response if the server accepts no further client. Only authenticated clients learn this."""
-    if (problem := registry.explain_unready()) is None:
         return None
-    registry.count_refused()
-    refusal = connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n")
-    refusal.headers["Retry-After"] = _RETRY_SECONDS
-    return refusal
+    in_query = parse_qs(urlsplit(request.path).query).get("token", ())
+    candidates = [*_find_tokens(request.headers, _TOKEN_PROTOCOL), *in_query]
+    if config.token is None or matches_token(candidates, config.token):
+        return None
+    return LoginRefusal(HTTPStatus.UNAUTHORIZED, _AUTHENTICATION_HELP, _BEARER)
 
 
 def _find_tokens(headers: Headers, protocol: str) -> Iterator[str]:
