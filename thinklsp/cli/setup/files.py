@@ -143,7 +143,7 @@ class BlockPlace:
         return None if rest in (b"", _SKELETON if is_member else b"") else rest
 
     def read_own_text(self) -> str:
-        """Return what the user has in the file, without our block. Bytes that are not UTF-8 are replaced."""
+        """Return the text in the file without our block. Bytes that are not UTF-8 are replaced."""
         return (self.remove(read_file(self.path)) or b"").decode("utf-8", "replace")
 
     def _mark(self, lines: Iterable[str], indent: str = "") -> bytes:
