@@ -36,7 +36,7 @@ LATE_IMPORTS = {
     "thinklsp/lsp/server.py": "the first code action is served before the settings are checked",
     "thinklsp/lsp/transport/connection.py": "the first code action is served before the engine is loaded",
     "thinklsp/mcp_client/tool_schemas.py": "jsonschema comes with the MCP SDK, and only a worker process needs it",
-    "thinklsp/sessions/postgres/postgres_store.py": "a single user has no psycopg",
+    "thinklsp/sessions/postgres/__init__.py": "a single user has no psycopg",
     "thinklsp/symbols/outline.py": "tree-sitter and a grammar are loaded when a symbol is first asked for",
 }
 

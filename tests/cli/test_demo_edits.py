@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from thinklsp.cli.demo_editor import (
     DemoFailed,
-    EditRefused,
     LanguageClient,
     ServerExited,
     build_edit_set,
@@ -101,13 +100,13 @@ REFUSED = {
 @pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
 def test_what_an_editor_would_refuse_is_refused(folder, make):
     view, base = folder
-    with pytest.raises(EditRefused):
+    with pytest.raises(DemoFailed):
         build_edit_set({"documentChanges": [make(base)]}, view, {base + "old.txt": 4})
 
 
 def test_overlapping_edits_are_refused():
     wide = {"range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 2}}, "newText": "x"}
-    with pytest.raises(EditRefused):
+    with pytest.raises(DemoFailed):
         after("abc", {"changes": {URI: [wide, wide]}})
 
 

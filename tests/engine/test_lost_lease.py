@@ -17,7 +17,7 @@ from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Engine, Turn
 from thinklsp.providers.base import ModelRequest
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 
 
 class SilentModel(ScriptedModel):

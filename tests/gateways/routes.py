@@ -98,5 +98,5 @@ def _scenario(way: Way) -> Scenario:
 
 
 def _with_first_call(step: ScenarioStep) -> ScenarioStep:
-    calls = [part for part in step.block if isinstance(part, ToolPart)]
-    return step.model_copy(update={"block": tuple(part for part in step.block if part not in calls[1:])})
+    calls = [part for part in step.parts if isinstance(part, ToolPart)]
+    return step.model_copy(update={"parts": tuple(part for part in step.parts if part not in calls[1:])})

@@ -16,12 +16,10 @@ from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.engine.merge_plan import FileState, MergedFile, plan_undo
-from thinklsp.engine.results import FileStatus
 from thinklsp.lsp.editor.client import ApplyReply, ClientFeatures
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_outcomes import format_waiting
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.ledger import EditIntent, PlannedWrite
 from thinklsp.workspace.paths import compute_workspace_key
@@ -189,13 +187,3 @@ async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplo
     assert desk.warnings()[-1].startswith("Could not record the undo in its session: ")
     for said in ("cannot read the edit ledger", "the outcome of an edit could not be", "that the user applied"):
         assert said in caplog.text
-
-
-NAMED = {1: "f0 is", 3: "f0, f1 and f2 are", 9: "f0, f1, f2, f3, f4, f5 and 3 more are"}
-
-
-@pytest.mark.parametrize(("number", "said"), NAMED.items())
-def test_no_more_than_a_few_files_are_named(number: int, said: str) -> None:
-    files = [FileEdit(f"file:///f{place}", f"f{place}", "", "x") for place in range(number)]
-    statuses = [FileStatus(file.uri, "refused", is_pending=True) for file in files]
-    assert format_waiting(statuses, files, None) == f"Nothing was changed; {said} waiting."

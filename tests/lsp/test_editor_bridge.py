@@ -111,7 +111,7 @@ ANSWERS: dict[str, tuple[Json, tuple[Target, ...] | None]] = {
     "a number": (7, None),
     "a text": ("a.py:7", None),
     "one of them wrong": ([{"uri": B, "range": at(0, 0, 0, 1)}, {"uri": B}], None),
-    "a line before the first": ([{"uri": B, "range": at(-1, 0, 0, 1)}], None),
+    "a line before the first": ([{"uri": B, "range": at(-1, 0, 0, 1)}], (Target(B, 1, 1),)),
     "a line that is true": ([{"uri": B, "range": {"start": {"line": True, "character": 0}, "end": {}}}], None),
     "an end before its start": ([{"uri": B, "range": at(3, 0, 2, 0)}], None),
     "no URI": ([{"uri": 3, "range": at(0, 0, 0, 1)}], None),

@@ -167,8 +167,9 @@ GROUPS: list[tuple[FileEdit, Scope | None, list[tuple[int, str, str, bool]]]] = 
         FileEdit(A, "src/stats.py", STATS, FIXED),
         Scope(A, (3, 7)),
         [
-            (2, "stats.py: mean() (lines 5–8)", "in the requested file or lines", False),
-            (2, "stats.py: spread() (lines 13–20)", "outside the requested lines", True),
+            (2, "stats.py (lines 5–8)", "in the requested file or lines", False),
+            (1, "stats.py (line 13)", "outside the requested lines", True),
+            (1, "stats.py (line 20)", "outside the requested lines", True),
         ],
     ),
     (FileEdit(A, "src/stats.py", STATS, IMPORTED), Scope(B), [(1, "stats.py (line 2)", "in a different file", True)]),

@@ -13,7 +13,6 @@ from thinklsp.lsp.documents.code_locations import (
     EditSubject,
     find_comment_trigger,
     find_edit_subject,
-    find_enclosing_definition,
     has_definition,
     is_unfinished,
 )
@@ -335,26 +334,6 @@ def test_long_lines_are_answered_at_once(line: str) -> None:
     text = document(line, "java")
     for look in (has_definition, is_unfinished, find_comment_trigger):
         look(text, 0)
-
-
-# A line of a text, and the name of its file -> the definition that people would say it stands in.
-PYTHON = "import os\n\nclass Stats:\n    low = 1\n\n    def mean(self):\n        x = 1\n\n        return x\n\ntop = 1\n"
-GO = "func (s *Server) Run(ctx Context) {\n\tif x {\n\t\ty()\n\t}\n\tz()\n}\n\nvar q = 1\n"
-JAVA = "class Adder {\n    int add(int a, int b) {\n        return a + b;\n    }\n}\n"
-SCRIPT = "export const half = (x) => {\n  return x / 2\n}\nfunction (x) {\n  y\n}\n"
-ENCLOSING = [
-    (PYTHON, "a.py", [None, None, *["Stats"] * 3, *["mean()"] * 5, None]),
-    (GO, "a.go", [*["Run()"] * 6, None, None]),
-    (JAVA, "A.java", ["Adder", "add()", "add()", "add()", "Adder"]),
-    (SCRIPT, "a.js", ["half", "half", "half", None, None, None]),
-    ("", "a.py", [None]),
-]
-
-
-@pytest.mark.parametrize(("text", "name", "found"), ENCLOSING)
-def test_the_definition_around_a_line(text: str, name: str, found: list[str | None]) -> None:
-    lines = text.splitlines(keepends=True)
-    assert [find_enclosing_definition(lines, number, name) for number in range(len(found))] == found
 
 
 # A text; of the lines that begin with `>`, each means all of them as what an edit at a cursor works on.

@@ -15,7 +15,7 @@ from thinklsp.core.errors import (
     ProviderError,
     RateLimited,
 )
-from thinklsp.providers.failures import OutputTooLong
+from thinklsp.providers.failures import BudgetExceeded, OutputTooLong
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,35 @@ BLOB = "gAAAAABpQwErTyUiOpAsDfGhJkLzXcVbNm1234567890=="
 
 BAD_SIGNATURE = "messages.1.content.0: Invalid `signature` in `thinking` block"
 
+
+def told(message: str, kind: str | None, code: object = None) -> dict[str, Any]:
+    """Write an error as gateways do."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+OVER = "Budget has been exceeded! Current cost: 14.2, Max budget: 10.0"
+# LiteLLM with and without its own words and types, Claude apps gateway, and a gateway that says to retry.
+BUDGETS: list[tuple[int, Any, dict[str, str]]] = [
+    (429, told(OVER, "budget_exceeded", "429"), {}),
+    (429, told("Ask Berta for more.", "budget_exceeded", "429"), {}),
+    (400, told(OVER, None, "400"), {}),
+    (401, told(OVER, "auth_error", 401), {}),
+    (400, told("ExceededBudget: End User=anna over budget. Spend=2, Budget=1", "auth_error"), {}),
+    (429, told("LiteLLM User: anna, exceeded budget for model=m", None, "429"), {}),
+    (429, told("No deployments available - crossed budget: Exceeded budget", None), {}),
+    (429, {"error": "Max budget limit reached."}, {}),
+    (429, told("spend limit reached (daily; resets 2026-11-27 00:00 UTC)", "billing_error"), {}),
+    (429, told(OVER, "budget_exceeded"), {"x-should-retry": "true"}),
+    (403, told("Your team is over budget.", "budget_exceeded"), {}),
+]
 EVERYWHERE = [
+    *(
+        Row(status, body, BudgetExceeded, f"Your budget at this service is used up ({status}): ", headers=headers)
+        for status, body, headers in BUDGETS
+    ),
+    Row(400, told("thinking.budget_tokens: budget exceeded the maximum", None), BadRequest, "the maximum"),
+    Row(500, told("Budget has been exceeded!", None), Overloaded, "internal error", True),
+    Row(402, told("Pay first.", "billing_error"), BadRequest, "no credit left", headers={"x-should-retry": "true"}),
     Row(413, b"<html>Too large</html>", ContextWindowExceeded, "compact"),
     Row(502, b"<!DOCTYPE html><b>Bad gateway</b>", Overloaded, "(502)", True),
     Row(503, b"upstream down", Overloaded, "upstream down", True),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.providers.failure_rows import BLOB, EFFORT, EVERYWHERE, FAILURES, SIGNATURE, Row, chat
+from tests.providers.failure_rows import BLOB, EFFORT, EVERYWHERE, FAILURES, OVER, SIGNATURE, Row, chat, told
 from tests.providers.families import FAMILIES
 from tests.support import chat_samples
 from thinklsp.core.errors import (
@@ -20,10 +20,11 @@ from thinklsp.core.errors import (
     RateLimited,
 )
 from thinklsp.core.text_safety import mask
+from thinklsp.http.retry import CallHistory, RetryPolicy, plan_retry
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.error_reports import parse_retry_after
-from thinklsp.providers.failures import OutputTooLong, RequestRefused
+from thinklsp.providers.failures import BudgetExceeded, OutputTooLong, RequestRefused
 
 ROWS = [(family, row) for family, rows in FAILURES.items() for row in (*rows, *EVERYWHERE)]
 
@@ -47,6 +48,22 @@ def test_failures_are_classified(family: str, row: Row) -> None:
     assert error.retry_after == (None if isinstance(row.retry, bool) else row.retry)
     assert getattr(error, "instead", None) == (row.instead or ("unset" if isinstance(error, RequestRefused) else None))
     assert not any(part in str(error) for part in ("<", BLOB, SIGNATURE))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_limit_that_forbids_a_retry_says_when_it_ends(family: str) -> None:
+    for kind, error in (("rate_limit_error", RateLimited), ("billing_error", BudgetExceeded)):
+        failure = fail(family, 429, told("No.", kind), {"x-should-retry": "false", "retry-after": "18000"})
+        assert type(failure) is error
+        plan = plan_retry(RetryPolicy(), failure, history=CallHistory(), has_content=False, jitter=0.5)
+        assert plan == "Try again in 5 hours."
+
+
+def test_budget_that_ends_in_mid_stream() -> None:
+    body: dict[str, Any] = {**told(OVER, "budget_exceeded"), "type": "error"}
+    for family in ("chat", "openai", "anthropic"):
+        with pytest.raises(BudgetExceeded, match="Your budget at this service"):
+            FAMILIES[family].samples.run(chat_samples.as_events(body))
 
 
 IN_STREAM: dict[str, list[tuple[Any, type[ProviderError] | str]]] = {

@@ -28,9 +28,9 @@ from thinklsp.core.events import Fallback
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import EditIntent
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.postgres.connection_pool import build_conninfo, describe_address
 from thinklsp.sessions.postgres.maintenance import check_store, load_migrations
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.store import CopyReport, SessionStore, copy_sessions
@@ -328,7 +328,7 @@ def test_without_the_package_a_sentence_names_the_command() -> None:
     program = """
 import asyncio, sys
 sys.modules["psycopg"] = None
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.core.errors import SessionError
 try:
     asyncio.run(PostgresStore(lambda: "").create("w"))

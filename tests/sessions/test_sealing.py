@@ -28,9 +28,9 @@ from thinklsp.sessions.codec import compute_crc
 from thinklsp.sessions.encryption import (
     FILE_MODE_PROTECTION,
     KEYRING_PROTECTION,
+    Keyring,
     OpaqueCipher,
     OpaqueRow,
-    Vault,
     load_cipher,
 )
 
@@ -46,10 +46,10 @@ class Keeping:
     secret: str | None = None
     reading: Callable[[], str | None] | None = None
 
-    def read(self) -> str | None:
+    def get_password(self, *_: str) -> str | None:
         return self.secret if self.reading is None else self.reading()
 
-    def write(self, secret: str) -> None:
+    def set_password(self, _service: str, _name: str, secret: str) -> None:
         self.secret = secret
 
 
@@ -69,7 +69,7 @@ def test_a_working_keyring_is_used_and_its_key_kept() -> None:
 
 
 NO_RESPONSE = "did not respond"
-BAD_VAULTS: dict[str, tuple[Callable[[], Vault], str]] = {
+BAD_VAULTS: dict[str, tuple[Callable[[], Keyring], str]] = {
     "none": (NoVault, "pip install"),
     "no backend": (broken, "(RuntimeError)"),
     "locked": (lambda: Keeping(reading=broken), "(RuntimeError)"),
@@ -80,7 +80,7 @@ BAD_VAULTS: dict[str, tuple[Callable[[], Vault], str]] = {
 
 
 @pytest.mark.parametrize(("vault", "said"), BAD_VAULTS.values(), ids=BAD_VAULTS)
-def test_without_a_keyring_that_works_it_says_so(vault: Callable[[], Vault], said: str) -> None:
+def test_without_a_keyring_that_works_it_says_so(vault: Callable[[], Keyring], said: str) -> None:
     seals = load_cipher(vault, timeout_seconds=0.2 if said == NO_RESPONSE else 60)
     assert seals.protection.startswith(FILE_MODE_PROTECTION)
     assert said in seals.protection

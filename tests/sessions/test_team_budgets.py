@@ -15,7 +15,7 @@ from thinklsp.core.errors import SettingsError, TurnRefused
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.engine.session_stores import TeamBudgets, open_session_store
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, read_utc_date
 from thinklsp.settings.admin_file import BudgetsSection, TeamBudget, load_budgets_section

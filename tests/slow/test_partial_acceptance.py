@@ -38,9 +38,9 @@ BELIEVES = """
 from thinklsp.core.edits import count_hunks
 from thinklsp.engine.results import HunkCounts
 from thinklsp.lsp.edits import edit_comparison
-from thinklsp.lsp.edits.edit_comparison import EditComparison
+from thinklsp.lsp.edits.edit_comparison import SplitEdit
 def believe(change, observed, exact=False):
-    return EditComparison(HunkCounts(count_hunks(change), 0), change, None)
+    return SplitEdit(change, HunkCounts(count_hunks(change), 0), change, None)
 edit_comparison.compare_edit = believe
 """
 

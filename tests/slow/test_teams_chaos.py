@@ -12,7 +12,7 @@ from tests.support.stored_sessions import one_turn
 from tests.teams.chaos import Chaos, Sizes, read_errors, stop_sender
 from tests.teams.cluster import run_cluster
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 
 SIZES = (
     Sizes(workers=3, sessions=12, kills=6, stops=1, failovers=1, cuts=2, seconds=15)

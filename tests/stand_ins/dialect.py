@@ -18,8 +18,8 @@ from urllib.parse import parse_qs
 from tests.stand_ins.rejections import ErrorTable, RequestRejected, reject
 from tests.stand_ins.service_state import PromptCache, StateSigner
 from tests.stand_ins.writer import adapt_scenario
-from thinklsp.offline.scenario import DialectName, HttpError, ScriptedFault
-from thinklsp.offline.script import Script, ScriptedAnswer
+from thinklsp.offline.scenario import DialectName, HttpError, ScenarioStep, ScriptedFault
+from thinklsp.offline.script import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Dialect(ABC):
         body = json.dumps(self._build_error_value(request, rejection)).encode("ascii")
         return WholeReply(rejection.status, headers, body)
 
-    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScriptedAnswer, error: HttpError) -> WholeReply:
+    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
         """Return the reply for a scripted HTTP error, with the scenario's headers and body."""
         default = self._build_error_reply(request, self._build_scripted_error(error))
         headers = {**default.headers, **{name.lower(): value for name, value in error.headers.items()}}
@@ -221,7 +221,7 @@ class Dialect(ABC):
     def _build_answer_reply(
         self,
         request: ReceivedRequest,
-        answer: ScriptedAnswer,
+        answer: ScenarioStep,
         value: object,
         frames: Iterable[Frame] | None,
         encode_error: Callable[[RequestRejected], bytes],

@@ -17,7 +17,6 @@ from thinklsp.offline.scenario import (
     ThinkingPart,
     ToolPart,
 )
-from thinklsp.offline.script import ScriptedAnswer
 
 PieceT = TypeVar("PieceT")
 # The services that can pause an answer and continue it in the next response.
@@ -37,11 +36,11 @@ def _select_steps(turn: ScenarioTurn, dialect: DialectName) -> list[ScenarioStep
     """
     steps: list[ScenarioStep] = []
     for step in turn.step:
-        blocks = tuple(part for part in step.block if not isinstance(part, RawPart) or part.dialect == dialect)
-        step = step.model_copy(update={"block": blocks})
+        blocks = tuple(part for part in step.parts if not isinstance(part, RawPart) or part.dialect == dialect)
+        step = step.model_copy(update={"parts": blocks})
         if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
             first = steps.pop()
-            changes = {"block": (*first.block, *step.block), "pacing": first.pacing, "fault": first.fault or step.fault}
+            changes = {"parts": (*first.parts, *step.parts), "pacing": first.pacing, "fault": first.fault or step.fault}
             step = step.model_copy(update=changes)
         steps.append(step)
     if steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
@@ -55,7 +54,7 @@ class AnswerWriter(ABC, Generic[PieceT]):
     Thinking parts are skipped unless `thinks` is true.
     """
 
-    def __init__(self, answer: ScriptedAnswer, *, thinks: bool) -> None:
+    def __init__(self, answer: ScenarioStep, *, thinks: bool) -> None:
         self._answer = answer
         self._thinks = thinks
 

@@ -20,8 +20,8 @@ import psycopg
 import pytest
 
 from thinklsp.core.server_context import ClientIdentity
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.postgres.maintenance import migrate
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
 
 _OWNER, _ROLE = "owner", "thinklsp"
 _SETTINGS = "listen_addresses=127.0.0.1", "max_connections=200", "lc_messages=C"

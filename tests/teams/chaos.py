@@ -21,7 +21,7 @@ from tests.support.watching import seen
 from tests.teams.cluster import Cluster
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.session import Session
 
 LEASE_SECONDS = 3.0

@@ -16,7 +16,7 @@ from tests.bench.store_rows import build_step
 from tests.support.stored_sessions import USAGE
 from thinklsp.core.messages import AssistantMessage, UserMessage
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.session import Session
 
 STEP_BYTES = 20_000

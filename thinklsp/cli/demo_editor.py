@@ -64,15 +64,11 @@ _CAPABILITIES: Json = {
 
 
 class DemoFailed(ThinkLspError):
-    """A failure of the demo. The message names the step that failed."""
+    """A failure of the demo, or an edit that a real editor rejects. The server receives the message of the latter."""
 
 
 class ServerExited(DemoFailed):
     """A failure caused by a server process that exited too early."""
-
-
-class EditRefused(ThinkLspError):
-    """An error for an edit that a real editor rejects. The server receives the error message."""
 
 
 class LanguageClient:
@@ -298,7 +294,7 @@ def _accept(_: Json) -> None:
 def build_edit_set(edit: Json, view: WorkspaceView, versions: Mapping[str, int]) -> EditSet:
     """Apply all changes in the edit to the files in `view`. `versions` contains the versions of the open documents.
 
-    Raises EditRefused for a stale or invalid edit, and PathRefused for a file that must not be changed.
+    Raises DemoFailed for a stale or invalid edit, and PathRefused for a file that must not be changed.
     """
     overlay = EditOverlay(view)
     documents = (
@@ -310,7 +306,7 @@ def build_edit_set(edit: Json, view: WorkspaceView, versions: Mapping[str, int])
             case "create":
                 place = view.resolve(change["uri"])
                 if overlay.read(place) is not None:
-                    raise EditRefused(f"{place.label} already exists.")
+                    raise DemoFailed(f"{place.label} already exists.")
                 overlay.write(place, "")
             case "rename":
                 overlay.rename(view.resolve(change["oldUri"]), view.resolve(change["newUri"]))
@@ -324,17 +320,17 @@ def build_edit_set(edit: Json, view: WorkspaceView, versions: Mapping[str, int])
 def _edit_document(overlay: EditOverlay, change: Json, versions: Mapping[str, int]) -> None:
     uri, version = change["textDocument"]["uri"], change["textDocument"]["version"]
     if version is not None and versions.get(uri) != version:
-        raise EditRefused(f"The edit is for version {version} of {uri}, but another version is open.")
+        raise DemoFailed(f"The edit is for version {version} of {uri}, but another version is open.")
     place = overlay.view.resolve(uri)
     file = overlay.read(place)
     if file is None:
-        raise EditRefused(f"{place.label} does not exist.")
+        raise DemoFailed(f"{place.label} does not exist.")
     spans = ((edit["range"]["start"], edit["range"]["end"], edit["newText"]) for edit in change["edits"])
     edits = [TextEdit(find_offset(file.text, start), find_offset(file.text, end), new) for start, end, new in spans]
     try:
         overlay.write(place, apply_edits(file.text, edits))
     except ValueError as error:
-        raise EditRefused(f"The edit of {place.label} cannot be applied: {error}.") from None
+        raise DemoFailed(f"The edit of {place.label} cannot be applied: {error}.") from None
 
 
 def count_unconfirmed(edit: Json) -> int:

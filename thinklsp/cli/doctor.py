@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -191,58 +190,10 @@ def _describe_store(store: Mapping[str, Any]) -> tuple[str, str]:
     return states.get(store["kind"], (store["path"], "no sessions yet; created with the first prompt"))
 
 
-@dataclass(frozen=True, slots=True)
-class _AcpClient:
-    """`place` is the file for the settings, and `environment` says which variables reach thinklsp.
-
-    In `template`, `$program` is the program, and `$args` its arguments, each as a string in double quotes.
-    `separator` stands between the arguments.
-    """
-
-    title: str
-    place: str
-    environment: str
-    template: str
-    separator: str = ", "
-
-    def build_settings(self, command: Sequence[str]) -> str:
-        # JSON's strings are strings of Lua and of Emacs Lisp, too.
-        program, *args = (json.dumps(word, ensure_ascii=False) for word in command)
-        return Template(self.template).substitute(program=program, args=self.separator.join(args)).strip("\n")
-
-
-_SHELL_ENVIRONMENT = "It passes the environment of the editor, so start the editor where your key is set."
-# The clients of `doctor --acp`. `docs/acp.md` shows the same settings; a test compares them.
-CLIENTS = (
-    _AcpClient(
-        "Zed",
-        "settings.json, or run `thinklsp setup zed`",
-        _SHELL_ENVIRONMENT,
-        """
-{
-  "agent_servers": {
-    "thinklsp": { "type": "custom", "command": $program, "args": [$args], "env": {} }
-  }
-}
-""",
-    ),
-    _AcpClient(
-        "JetBrains IDEs",
-        "~/.jetbrains/acp.json, or run `thinklsp setup jetbrains`",
-        "An IDE that was started from a desktop menu lacks the variables of your shell.",
-        """
-{
-  "agent_servers": {
-    "thinklsp": { "command": $program, "args": [$args], "env": {} }
-  }
-}
-""",
-    ),
-    _AcpClient(
-        "codecompanion.nvim",
-        "init.lua",
-        _SHELL_ENVIRONMENT,
-        """
+# The settings of clients of the Agent Client Protocol that `thinklsp setup` does not know. `$program` is the program,
+# and `$args` and `$words` are its arguments. `docs/acp.md` shows the same settings; a test compares them.
+_ACP_SETTINGS = {
+    "codecompanion.nvim": """\
 require("codecompanion").setup({
   adapters = {
     acp = {
@@ -256,27 +207,15 @@ require("codecompanion").setup({
     },
   },
   interactions = { chat = { adapter = "thinklsp" } },
-})
-""",
-    ),
-    _AcpClient(
-        "avante.nvim",
-        "init.lua",
-        "It passes PATH and the variables in `env`, and not even HOME: a key of your shell does not reach thinklsp.",
-        """
+})""",
+    "avante.nvim": """\
 require("avante").setup({
   provider = "thinklsp",
   acp_providers = {
     thinklsp = { command = $program, args = { $args }, env = {} },
   },
-})
-""",
-    ),
-    _AcpClient(
-        "agent-shell (Emacs)",
-        "init.el",
-        "Without `:inherit-env t`, few variables and no key of your shell reach thinklsp.",
-        """
+})""",
+    "agent-shell (Emacs)": """\
 (with-eval-after-load 'agent-shell
   (add-to-list 'agent-shell-agent-configs
                (agent-shell-make-agent-config
@@ -289,17 +228,22 @@ require("avante").setup({
                 (lambda (buffer)
                   (agent-shell--make-acp-client
                    :command $program
-                   :command-params '($args)
+                   :command-params '($words)
                    :environment-variables (agent-shell-make-environment-variables :inherit-env t)
-                   :context-buffer buffer)))))
-""",
-        " ",
-    ),
-)
+                   :context-buffer buffer)))))""",
+}
+
+
+def build_client_settings(command: Sequence[str]) -> dict[str, str]:
+    """Return the settings of each client that start the agent with this command."""
+    # JSON's strings are strings of Lua and of Emacs Lisp, too.
+    program, *args = (json.dumps(word, ensure_ascii=False) for word in command)
+    values = {"program": program, "args": ", ".join(args), "words": " ".join(args)}
+    return {client: Template(template).substitute(values) for client, template in _ACP_SETTINGS.items()}
 
 
 def _print_acp_report(console: Console) -> int:
-    """Print the command, the key and the settings of each client. Return 0 if a key is found.
+    """Print the command, the key and the settings of clients. Return 0 if a key is found.
 
     Raises ThinkLspError if the user's file is invalid.
     """
@@ -321,11 +265,10 @@ def _print_acp_report(console: Console) -> int:
         print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
     if (hidden := describe_hidden_config()) is not None:
         print_problem(console, hidden)
-    for client in CLIENTS:
-        console.print()
-        console.print(Text(client.title, style="bold").append(f" – {client.place}", style="not bold"), soft_wrap=True)
-        console.print(Text(client.environment, style="dim"), soft_wrap=True)
-        for line in sanitize_text(client.build_settings(command)).splitlines():
+    console.print("\nFor Zed and JetBrains IDEs, run `thinklsp setup zed` or `thinklsp setup jetbrains`.")
+    for client, settings in build_client_settings(command).items():
+        console.print(Text(f"\n{client}", style="bold"))
+        for line in sanitize_text(settings).splitlines():
             console.print(f"  {line}", soft_wrap=True)
     return 0 if keys else 1
 

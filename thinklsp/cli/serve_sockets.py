@@ -93,16 +93,19 @@ def _serve(args: argparse.Namespace, config: ListenConfig, telemetry: Telemetry,
 
 def _parse_options(args: argparse.Namespace, user: UserSettings) -> tuple[ListenConfig, socket.socket | None]:
     """Return the configuration of the server, and the socket for metrics if there is one."""
-    if args.no_token and args.tcp is None:
-        raise _UsageError("--no-token works only with --tcp, because web pages can reach a WebSocket")
-    if args.no_token and args.token_file:
-        raise _UsageError("--no-token and --token-file are mutually exclusive")
-    if args.allow_origin and args.ws is None:
-        raise _UsageError("--allow-origin works only with --ws")
     origins = frozenset(origin.lower() for origin in args.allow_origin)
-    for origin in sorted(origins):
-        if _ORIGIN.fullmatch(origin) is None:
-            raise _UsageError(f"{origin!r} is not an origin; use a form like https://ide.example.com")
+    wrong_origin = next((origin for origin in sorted(origins) if _ORIGIN.fullmatch(origin) is None), None)
+    for is_wrong, problem in (
+        (
+            args.no_token and args.tcp is None,
+            "--no-token works only with --tcp, because web pages can reach a WebSocket",
+        ),
+        (args.no_token and args.token_file, "--no-token and --token-file are mutually exclusive"),
+        (args.allow_origin and args.ws is None, "--allow-origin works only with --ws"),
+        (wrong_origin, f"{wrong_origin!r} is not an origin; use a form like https://ide.example.com"),
+    ):
+        if is_wrong:
+            raise _UsageError(problem)
     family, address = _parse_address(args, args.tcp if args.ws is None else args.ws)
     if args.no_token and not ip_address(address[0]).is_loopback:
         raise _UsageError("--no-token works only with a loopback address")
@@ -146,17 +149,15 @@ def _read_token(path: str) -> str:
             text = file.read(4096).decode("ascii", "replace").strip() if stat.S_ISREG(status.st_mode) else ""
     except OSError as error:
         raise ThinkLspError(f"The token file {path} cannot be read: {error.strerror}.") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise ThinkLspError(f"The token file {path} is not a regular file.")
-    if not is_owned(status):
-        raise ThinkLspError(f"The token file {path} belongs to another user.")
-    if status.st_mode & 0o077:
-        raise ThinkLspError(f"Other users can read or change the token file {path}. Run `chmod 600 {path}`.")
-    if _TOKEN.fullmatch(text) is None:
-        raise ThinkLspError(
-            f"The token file {path} must contain 16 to 512 letters, digits or characters of `._~-`, and nothing else. "
-            f"To create a token, run `openssl rand -hex 32 > {path}`."
-        )
+    content = "must contain 16 to 512 letters, digits or characters of `._~-`, and nothing else"
+    for is_wrong, problem in (
+        (not stat.S_ISREG(status.st_mode), "is not a regular file."),
+        (not is_owned(status), "belongs to another user."),
+        (status.st_mode & 0o077, f"can be read or changed by other users. Run `chmod 600 {path}`."),
+        (_TOKEN.fullmatch(text) is None, f"{content}. To create a token, run `openssl rand -hex 32 > {path}`."),
+    ):
+        if is_wrong:
+            raise ThinkLspError(f"The token file {path} {problem}")
     return text
 
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -45,16 +45,14 @@ _COLUMN_GAP = 2
 _MAX_MODEL_WIDTH = 22
 _ID_HELP = "the session's id, the beginning of its id, or `last` for this folder's newest session"
 
-SessionOperation = Callable[[SessionCommands, argparse.Namespace], Awaitable[int]]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     ops = parser.add_subparsers(dest="op", metavar="{list,show,export,rename,delete,repair,restore,fork}")
     parser.set_defaults(op="list", all=False, json=False)
     listing = ops.add_parser("list", help="list this folder's sessions, newest first (default)")
     listing.add_argument("--all", action="store_true", help="list sessions from all folders")
-    show = _add_id_argument(ops.add_parser("show", help="print a session as Markdown"))
-    export = _add_id_argument(ops.add_parser("export", help="export a session as Markdown or JSON"))
+    show = ops.add_parser("show", help="print a session as Markdown")
+    export = ops.add_parser("export", help="export a session as Markdown or JSON")
     export.add_argument("--format", choices=("markdown", "json"), default="markdown")
     export.add_argument("-o", "--output", metavar="FILE", help="write to a new file that only you can read")
     for op in (show, export):
@@ -74,19 +72,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     delete.add_argument("--all", action="store_true", help="with --older-than: include sessions from all folders")
     delete.add_argument("--yes", action="store_true", help="delete without asking")
-    repair = _add_id_argument(ops.add_parser("repair", help="repair a session that providers reject"))
+    repair = ops.add_parser("repair", help="repair a session that providers reject")
     repair.add_argument("--dry-run", action="store_true", help="only show the problems")
-    restore = _add_id_argument(ops.add_parser("restore", help="undo a compaction or a repair"))
+    restore = ops.add_parser("restore", help="undo a compaction or a repair")
     restore.add_argument("--archive", metavar="ID", help="the archive to restore (default: the newest)")
-    fork = _add_id_argument(ops.add_parser("fork", help="copy a session into a new session"))
+    fork = ops.add_parser("fork", help="copy a session into a new session")
     fork.add_argument("--step", type=int, metavar="N", help="copy only the first N steps (default: all)")
+    for op in (show, export, repair, restore, fork):
+        op.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
     for op in (listing, show, rename, delete, repair, restore, fork):
         op.add_argument("--json", action="store_true", help="print the result as JSON")
-
-
-def _add_id_argument(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("id", nargs="?", metavar="ID", help=_ID_HELP)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,7 +98,7 @@ async def _run(args: argparse.Namespace) -> int:
         store, SessionScope(compute_workspace_key(path_to_uri(find_current_folder())), everywhere)
     )
     try:
-        return await _OPERATIONS[args.op](commands, args)
+        return await _OPERATIONS.get(args.op, _change)(commands, args)
     finally:
         for problem in filter(None, (explain_unused_path(os.environ, "THINKLSP_STATE_DIR"), *store.problems)):
             sys.stderr.write(f"thinklsp sessions: {sanitize_text(problem)}\n")
@@ -233,20 +228,14 @@ def _write(path: str, text: str) -> None:
         raise ThinkLspError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-async def _rename(commands: SessionCommands, args: argparse.Namespace) -> int:
-    renamed = await commands.rename(args.id, args.title)
-    _print_answer(args, renamed, f"Renamed to “{renamed['title']}”.")
-    return 0
-
-
 async def _delete(commands: SessionCommands, args: argparse.Namespace) -> int:
     if args.older_than is not None:
         return await _delete_old(commands, args)
     summary = await commands.find(args.id)
     if not _may_delete(args, f"“{sanitize_text(summary.title)}” ({summary.steps} steps)"):
         return 1
-    deleted = await commands.delete(summary.id)
-    _print_answer(args, deleted, _add_notice(f"Deleted “{deleted['title']}”.", deleted))
+    answer = await commands.delete(summary.id)
+    _print_answer(args, answer, f"Deleted “{answer['title']}”. {answer.get('notice', '')}".rstrip())
     return 0
 
 
@@ -258,15 +247,12 @@ async def _delete_old(commands: SessionCommands, args: argparse.Namespace) -> in
         return 1
     answer = await commands.delete_all([entry["sessionId"] for entry in entries])
     gone = [entry for entry in entries if entry["sessionId"] in answer["deleted"]]
+    deleted = f"Deleted: {_format_sessions(gone)}. {answer.get('notice', '')}".rstrip()
     nothing = "Nothing was deleted." if entries else "No session is that old."
-    _print_answer(args, answer, _add_notice(f"Deleted: {_format_sessions(gone)}.", answer) if gone else nothing)
+    _print_answer(args, answer, deleted if gone else nothing)
     for reason in dict.fromkeys(kept["reason"] for kept in answer["kept"]):
         sys.stderr.write(f"thinklsp sessions: {sanitize_text(reason)}\n")
     return 1 if answer["kept"] else 0
-
-
-def _add_notice(text: str, answer: Mapping[str, Any]) -> str:
-    return f"{text} {answer['notice']}" if "notice" in answer else text
 
 
 def _may_delete(args: argparse.Namespace, description: str) -> bool:
@@ -279,48 +265,28 @@ def _format_sessions(entries: Sequence[Mapping[str, Any]]) -> str:
     return f"1 session of {size}" if len(entries) == 1 else f"{len(entries)} sessions of {size}"
 
 
-async def _repair(commands: SessionCommands, args: argparse.Namespace) -> int:
-    if not args.json:
-        # Show the problems before repairing the session.
-        for finding in (await commands.repair(args.id, apply=False))["findings"]:
-            print(sanitize_text(finding))
-    answer = await commands.repair(args.id, apply=not args.dry_run)
-    if not answer["findings"]:
-        message = "The session has no problems."
-    elif answer["repaired"]:
-        message = (
-            f"The session is repaired. To show the messages before the repair, use --archive {answer['archiveId']}"
-        )
+async def _change(commands: SessionCommands, args: argparse.Namespace) -> int:
+    """Rename, repair, restore or fork a session."""
+    findings: Sequence[str] = ()
+    if args.op == "rename":
+        answer = await commands.rename(args.id, args.title)
+        message = f"Renamed to “{answer['title']}”."
+    elif args.op == "restore":
+        answer = await commands.restore(args.id, args.archive)
+        message = format_restored(answer)
+    elif args.op == "fork":
+        if args.step is not None and args.step < 0:
+            raise ThinkLspError("--step must be 0 or more.")
+        answer = await commands.fork(args.id, args.step)
+        message = f"Created session {answer['sessionId']} (“{answer['title']}”)"
     else:
-        message = "Nothing was changed."
-    _print_answer(args, answer, message)
+        answer = await commands.repair(args.id, apply=not args.dry_run)
+        findings = answer["findings"]
+        way = f"To show the messages before the repair, use --archive {answer['archiveId']}"
+        unchanged = "Nothing was changed." if findings else "The session has no problems."
+        message = f"The session is repaired. {way}" if answer["repaired"] else unchanged
+    _print_answer(args, answer, "\n".join([*findings, message]))
     return 0
-
-
-async def _restore(commands: SessionCommands, args: argparse.Namespace) -> int:
-    answer = await commands.restore(args.id, args.archive)
-    _print_answer(args, answer, format_restored(answer))
-    return 0
-
-
-async def _fork(commands: SessionCommands, args: argparse.Namespace) -> int:
-    if args.step is not None and args.step < 0:
-        raise ThinkLspError("--step must be 0 or more.")
-    fork = await commands.fork(args.id, args.step)
-    _print_answer(args, fork, f"Created session {fork['sessionId']} (“{fork['title']}”)")
-    return 0
-
-
-_OPERATIONS: Mapping[str, SessionOperation] = {
-    "list": _list,
-    "show": _show,
-    "export": _export,
-    "rename": _rename,
-    "delete": _delete,
-    "repair": _repair,
-    "restore": _restore,
-    "fork": _fork,
-}
 
 
 def _print_answer(args: argparse.Namespace, answer: Mapping[str, Any], message: str) -> None:
@@ -328,3 +294,6 @@ def _print_answer(args: argparse.Namespace, answer: Mapping[str, Any], message: 
         print_json(answer)
     else:
         print(sanitize_text(message))
+
+
+_OPERATIONS = {"list": _list, "show": _show, "export": _export, "delete": _delete}

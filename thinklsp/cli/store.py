@@ -13,7 +13,7 @@ from thinklsp.cli.terminal import create_console, parse_age, sanitize_text
 from thinklsp.core.errors import SessionError, format_install_command
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.session_stores import TenantKeyCommand, load_store_url
-from thinklsp.sessions.postgres.postgres_store import REQUIREMENTS, PostgresStore
+from thinklsp.sessions.postgres import REQUIREMENTS, PostgresStore
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore, copy_sessions

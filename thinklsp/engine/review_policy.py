@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from thinklsp.core.choices import Review
@@ -25,6 +26,9 @@ _NAMED = (
 )
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|/)")
 _MAX_HOSTS = 3
+
+DOWNLOADS = "makes the editor download a schema from"
+UNTRUSTED = "in a folder that you do not trust"
 
 
 def find_added_hosts(before: str, after: str) -> list[str]:
@@ -61,10 +65,10 @@ def find_operation_reason(file: FileEdit, scope: Scope | None) -> str | None:
 def find_file_reason(file: FileEdit, scope: Scope | None) -> str | None:
     """Return the reason why all changes to a file need a review, or None if the review depends on the changed lines."""
     if hosts := find_added_hosts(file.before or "", file.after or ""):
-        return f"makes the editor download a schema from {', '.join(hosts)}"
-    if is_untrusted(file, scope):
-        return "in a folder that you do not trust"
-    if _is_other_file(file, scope):
+        return f"{DOWNLOADS} {', '.join(hosts)}"
+    if scope is not None and file.path in scope.untrusted:
+        return UNTRUSTED
+    if scope is not None and scope.uri is not None and file.uri != scope.uri:
         return "in a different file"
     return None
 
@@ -84,39 +88,12 @@ def should_review(files: Sequence[MergedFile], review: Review, scope: Scope | No
     """Return whether an edit needs a review. With the policy `auto`, changes that the user requested need none."""
     if review != "auto":
         return review == "always"
-    return any(
-        find_download_hosts(item) or is_untrusted(item.file, scope) or is_outside_scope(item, scope) for item in files
-    )
-
-
-def find_download_hosts(item: MergedFile) -> list[str]:
-    """Return the hosts from which an editor downloads a schema when it opens the file."""
-    return find_added_hosts(item.file.before or "", item.after or "")
-
-
-def is_untrusted(file: FileEdit, scope: Scope | None) -> bool:
-    """Return whether the file is in a folder that the user does not trust."""
-    return scope is not None and file.path in scope.untrusted
-
-
-def _is_other_file(file: FileEdit, scope: Scope | None) -> bool:
-    """Return whether the request named a different file."""
-    return scope is not None and scope.uri is not None and file.uri != scope.uri
-
-
-def is_outside_scope(item: MergedFile, scope: Scope | None) -> bool:
-    """Return whether part of the file's change is outside the scope."""
-    file = item.file
-    if file.is_deletion or file.new_uri is not None or _is_other_file(file, scope):
-        return True
-    if scope is None or scope.lines is None or item.after is None or item.current.text is None:
-        return False
-    return any(find_lines_reason(scope, lines) is not None for lines in _list_hunk_lines(item.current.text, item.after))
+    return any(reason for item in files for reason in find_hunk_reasons(item, scope))
 
 
 def find_hunk_reasons(item: MergedFile, scope: Scope | None) -> list[str | None]:
     """Return, for each hunk of a file's edit, the reason why it needs a review, or None if it needs none."""
-    file, text = item.file, item.current.text
+    file, text = replace(item.file, after=item.after), item.current.text
     if file.is_deletion or text is None:
         return [find_operation_reason(file, scope)]
     reason = find_file_reason(file, scope)

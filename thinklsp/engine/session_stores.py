@@ -9,7 +9,7 @@ from functools import partial
 
 from thinklsp.core.errors import SessionError, SettingsError, TurnRefused
 from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, ClientIdentity
-from thinklsp.sessions.postgres.postgres_store import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore
 from thinklsp.sessions.spending import BudgetCap, CapReached, read_utc_date
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder

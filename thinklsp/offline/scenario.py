@@ -223,14 +223,6 @@ class HttpError(TableRow):
     headers: dict[str, str] = Field(default_factory=dict)
     body: str | None = None
 
-    @field_validator("headers")
-    @classmethod
-    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not re.fullmatch(r"[\x20-\x7e]*", value):
-                raise ValueError(f"the header {name!r} is invalid; use ASCII, and letters, digits or - in its name")
-        return headers
-
 
 class ErrorEvent(TableRow):
     """An error event that ends a stream. It follows `after_events` other events."""
@@ -275,15 +267,32 @@ class Refusal(TableRow):
 
 
 class ScenarioStep(TableRow):
-    """A model's answer. `stop_reason` defaults to `tool_use` if the step calls a tool, and to `end_turn` otherwise."""
+    """A model's answer. `stop_reason` defaults to `tool_use` if the step calls a tool, and to `end_turn` otherwise.
 
-    block: tuple[ScenarioPart, ...] = ()
+    `label` identifies the step in messages to the user.
+    """
+
+    parts: tuple[ScenarioPart, ...] = Field(default=(), alias="block")
     stop_reason: ScriptedStopReason | None = None
     stop_sequence: str | None = None
     refusal: Refusal | None = None
     usage: UsageOverride = UsageOverride()
     pacing: Pacing = Pacing()
     fault: ScriptedFault | None = None
+    label: str = ""
+
+    @property
+    def explanation(self) -> str | None:
+        """The model's explanation for a refusal, or None."""
+        return self.refusal.explanation if self.refusal else None
+
+    @property
+    def http_error(self) -> HttpError | None:
+        return self.fault.http_error if self.fault else None
+
+    @property
+    def error_event(self) -> ErrorEvent | None:
+        return self.fault.error_event if self.fault else None
 
     @model_validator(mode="after")
     def _check_stop_reason(self) -> ScenarioStep:
@@ -291,7 +300,7 @@ class ScenarioStep(TableRow):
             raise ValueError('refusal requires stop_reason = "refusal"')
         if (self.stop_sequence is not None) != (self.stop_reason == "stop_sequence"):
             raise ValueError('stop_sequence and stop_reason = "stop_sequence" must be used together')
-        for part in self.block:
+        for part in self.parts:
             _replace_placeholders(part.model_dump(), _check_placeholder)
         return self
 
@@ -368,7 +377,7 @@ def remove_pauses(scenario: Scenario) -> Scenario:
             return {key: drop(item) for key, item in value.items() if key not in ("delay_ms", "pacing")}
         return [drop(item) for item in value] if isinstance(value, list | tuple) else value
 
-    return Scenario.model_validate(drop(scenario.model_dump(exclude_unset=True)))
+    return Scenario.model_validate(drop(scenario.model_dump(exclude_unset=True, by_alias=True)))
 
 
 def list_packaged() -> tuple[str, ...]:

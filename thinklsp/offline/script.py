@@ -10,25 +10,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 from thinklsp.offline.scenario import (
-    ErrorEvent,
-    HttpError,
-    Pacing,
     PlaceholderValues,
-    Refusal,
     Scenario,
     ScenarioPart,
     ScenarioStep,
     ScriptedFault,
-    ScriptedStopReason,
     TextPart,
     ThinkingPart,
     ToolPart,
     TurnCondition,
-    UsageOverride,
     fill_placeholders,
 )
 
@@ -66,33 +60,6 @@ class NeutralRequest:
         return self.conversation.prompts[-1] if self.conversation.prompts else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedAnswer:
-    """A scripted answer with its placeholders filled in. `label` identifies the step in messages to the user."""
-
-    parts: tuple[ScenarioPart, ...]
-    stop_reason: ScriptedStopReason
-    label: str
-    pacing: Pacing
-    stop_sequence: str | None = None
-    refusal: Refusal | None = None
-    usage: UsageOverride = field(default_factory=UsageOverride)
-    fault: ScriptedFault | None = None
-
-    @property
-    def explanation(self) -> str | None:
-        """The model's explanation for a refusal, or None."""
-        return self.refusal.explanation if self.refusal else None
-
-    @property
-    def http_error(self) -> HttpError | None:
-        return self.fault.http_error if self.fault else None
-
-    @property
-    def error_event(self) -> ErrorEvent | None:
-        return self.fault.error_event if self.fault else None
-
-
 class Script:
     """A scenario and the number of attempts at steps whose fault occurs a limited number of times."""
 
@@ -103,8 +70,11 @@ class Script:
     def reset(self) -> None:
         self._attempts.clear()
 
-    def answer(self, request: NeutralRequest) -> ScriptedAnswer:
-        """Return the scripted answer to a request, and count the attempt if the step's fault has a limit."""
+    def answer(self, request: NeutralRequest) -> ScenarioStep:
+        """Return the step that answers a request, and count the attempt if the step's fault has a limit.
+
+        The placeholders of the step are filled in, and `label` names the step.
+        """
         number, count = _find_turn(self.scenario, request), request.conversation.answers
         if number is None:
             return _build_builtin_answer(self.scenario, request, "no turn matches this prompt")
@@ -113,15 +83,15 @@ class Script:
             return _build_builtin_answer(self.scenario, request, f"turn {number + 1} has no step {count + 1}")
         step, label = steps[count], f"turn {number + 1}, step {count + 1}"
         values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
-        return ScriptedAnswer(
-            tuple(_fill_part(part, values) for part in step.block),
-            step.stop_reason or ("tool_use" if any(isinstance(part, ToolPart) for part in step.block) else "end_turn"),
-            label,
-            pacing=self.scenario.pacing.model_copy(update=step.pacing.model_dump(exclude_unset=True)),
-            stop_sequence=step.stop_sequence,
-            refusal=step.refusal,
-            usage=step.usage,
-            fault=self._find_fault(step, request, label),
+        calls = any(isinstance(part, ToolPart) for part in step.parts)
+        return step.model_copy(
+            update={
+                "parts": tuple(_fill_part(part, values) for part in step.parts),
+                "stop_reason": step.stop_reason or ("tool_use" if calls else "end_turn"),
+                "pacing": self.scenario.pacing.model_copy(update=step.pacing.model_dump(exclude_unset=True)),
+                "fault": self._find_fault(step, request, label),
+                "label": label,
+            }
         )
 
     def _find_fault(self, step: ScenarioStep, request: NeutralRequest, label: str) -> ScriptedFault | None:
@@ -206,7 +176,7 @@ def _fill_part(part: ScenarioPart, values: PlaceholderValues) -> ScenarioPart:
     return part.model_copy(update=changes)
 
 
-def _build_builtin_answer(scenario: Scenario, request: NeutralRequest, reason: str) -> ScriptedAnswer:
+def _build_builtin_answer(scenario: Scenario, request: NeutralRequest, reason: str) -> ScenarioStep:
     """Return the built-in answer to a prompt for which the scenario has no answer."""
     prompt = request.prompt if len(request.prompt) <= 200 else request.prompt[:200] + "…"
     echo = f"Your prompt was: {prompt}" if prompt.strip() else "Your prompt contained no text."
@@ -214,4 +184,5 @@ def _build_builtin_answer(scenario: Scenario, request: NeutralRequest, reason: s
     # Do not validate the text, because the prompt may contain a lone surrogate.
     text_part = TextPart.model_construct(text=text)
     parts = (ThinkingPart(thinking="The scenario has no answer for this prompt, so I repeat it."), text_part)
-    return ScriptedAnswer(parts, "end_turn", "built-in answer", pacing=scenario.pacing)
+    changes = {"parts": parts, "stop_reason": "end_turn", "pacing": scenario.pacing, "label": "built-in answer"}
+    return ScenarioStep().model_copy(update=changes)

@@ -27,6 +27,7 @@ from thinklsp.offline.scenario import (
     RedactedPart,
     Scenario,
     ScenarioPart,
+    ScenarioStep,
     ScriptedFault,
     TextPart,
     ThinkingPart,
@@ -34,7 +35,7 @@ from thinklsp.offline.scenario import (
     load_scenario,
     remove_pauses,
 )
-from thinklsp.offline.script import DialoguePart, NeutralRequest, Script, ScriptedAnswer, read_conversation_state
+from thinklsp.offline.script import DialoguePart, NeutralRequest, Script, read_conversation_state
 
 # These environment variables select the scenario of a server, and turn its pauses off.
 SCENARIO_VARIABLE, PAUSES_VARIABLE = "THINKLSP_SCENARIO", "THINKLSP_SCENARIO_PAUSES"
@@ -43,15 +44,7 @@ _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
 _PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 # Maps the types of signed blocks to the key that contains the signature.
 _SIGNATURE_KEYS = {"thinking": "signature", "redacted_thinking": "data"}
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
+_ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 429: "rate_limit_error", 529: "overloaded_error"}
 _COUNTS_BETA = "thinking-token-count"
 # The key is no secret. Signatures only reveal changes, and stay valid when a session continues in another process.
 _SIGNING_KEY = b"thinklsp offline"
@@ -317,7 +310,7 @@ def _count_tokens(text: str) -> int:
     return (len(text) + 3) // 4
 
 
-def _estimate_usage(request: Json, answer: ScriptedAnswer) -> dict[str, int]:
+def _estimate_usage(request: Json, answer: ScenarioStep) -> dict[str, int]:
     """Estimate the usage of an answer. All messages but the last two are read from the cache.
 
     `total` is the number of input tokens. The scenario's own figures replace the estimates.
@@ -325,22 +318,26 @@ def _estimate_usage(request: Json, answer: ScriptedAnswer) -> dict[str, int]:
     messages = request["messages"]
     head = _count_tokens(json.dumps([request.get("system"), request.get("tools"), messages[:-2]]))
     total = head + _count_tokens(json.dumps(messages[-2:]))
-    thinking = sum(_count_tokens(p.thought) for p in answer.parts if isinstance(p, ThinkingPart | RedactedPart))
-    output = thinking + sum(_count_tokens(p.model_dump_json()) for p in answer.parts if not hasattr(p, "thought"))
-    estimates = {"input": total, "cache_read": head if len(messages) > 1 else 0, "output": output, "thinking": thinking}
+    thinking = sum(
+        _count_tokens(part.thought) for part in answer.parts if isinstance(part, ThinkingPart | RedactedPart)
+    )
+    spoken = sum(_count_tokens(part.model_dump_json()) for part in answer.parts if not hasattr(part, "thought"))
+    estimates = {"input": total, "cache_read": head if len(messages) > 1 else 0, "output": thinking + spoken}
+    estimates |= {"thinking": thinking, "cache_write": 0}
     scripted = {key: getattr(answer.usage, f"{key}_tokens") for key in estimates}
-    usage = {key: value if scripted[key] is None else scripted[key] for key, value in estimates.items()}
-    return {**usage, "total": total, "cache_write": answer.usage.cache_write_tokens or 0}
+    return {"total": total} | {
+        key: count if scripted[key] is None else scripted[key] for key, count in estimates.items()
+    }
 
 
-def _build_message(model: str, blocks: Sequence[Json], answer: ScriptedAnswer, usage: Mapping[str, int]) -> Json:
+def _build_message(model: str, blocks: Sequence[Json], answer: ScenarioStep, usage: Mapping[str, int]) -> Json:
     message: Json = {
         "id": f"msg_{secrets.token_hex(12)}",
         "type": "message",
         "role": "assistant",
         "model": model,
         "content": blocks,
-        "stop_reason": _STOP_REASONS.get(answer.stop_reason, answer.stop_reason),
+        "stop_reason": _STOP_REASONS.get(str(answer.stop_reason), answer.stop_reason),
         "stop_sequence": answer.stop_sequence,
         "usage": {
             "input_tokens": max(usage["input"] - usage["cache_read"] - usage["cache_write"], 0),
@@ -355,7 +352,7 @@ def _build_message(model: str, blocks: Sequence[Json], answer: ScriptedAnswer, u
     return message
 
 
-def _respond_stream(pieces: tuple[_Piece, ...], answer: ScriptedAnswer) -> OfflineResponse:
+def _respond_stream(pieces: tuple[_Piece, ...], answer: ScenarioStep) -> OfflineResponse:
     fault = answer.fault or ScriptedFault.model_construct()
     if fault.error_event is not None:
         error = {"type": fault.error_event.type, "message": fault.error_event.message}

@@ -171,5 +171,7 @@ def restore_archive(
     for archive in undone:
         connection.execute("DELETE FROM archive WHERE id = ?", (archive.id,))
     stored = StoredSession(session, before.revision + 1, undone[0].generation)
-    extend_generation(connection, stored, count_shared(oldest, session.conversation), size, cipher)
+    start = count_shared(oldest, session.conversation)
+    size += cut_messages(connection, session.id, stored.generation, start, cipher)
+    extend_generation(connection, stored, start, size, cipher)
     return stored

@@ -12,7 +12,7 @@ import importlib
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from thinklsp.core.errors import format_install_command
 from thinklsp.core.messages import OpaqueState, Origin
@@ -31,27 +31,19 @@ KEYRING_PROTECTION = "Signatures and encrypted thinking are stored encrypted wit
 RowKey = tuple[str | int, ...]
 
 
-class Vault(Protocol):
-    """The storage for the encryption key. Both methods may raise any exception."""
+class Keyring(Protocol):
+    """The part of the optional `keyring` package that stores the encryption key. Both functions may raise any
+    exception."""
 
-    def read(self) -> str | None: ...
+    def get_password(self, service: str, name: str, /) -> str | None: ...
 
-    def write(self, secret: str) -> None: ...
+    def set_password(self, service: str, name: str, secret: str, /) -> None: ...
 
 
-class KeyringVault:
-    """The system keyring, accessed through the optional `keyring` package."""
-
-    def __init__(self) -> None:
-        # This import is slow and optional, so it runs in the store's thread.
-        self._keyring: Any = importlib.import_module("keyring")
-
-    def read(self) -> str | None:
-        secret = self._keyring.get_password(_SERVICE, _NAME)
-        return None if secret is None else str(secret)
-
-    def write(self, secret: str) -> None:
-        self._keyring.set_password(_SERVICE, _NAME, secret)
+def import_keyring() -> Keyring:
+    """Import the package, which is slow. Raises ImportError."""
+    keyring: Any = importlib.import_module("keyring")
+    return cast("Keyring", keyring)
 
 
 class OpaqueRow(NamedTuple):
@@ -100,7 +92,7 @@ class OpaqueCipher:
 
 
 def load_cipher(
-    vault: Callable[[], Vault] = KeyringVault, timeout_seconds: float = KEYRING_TIMEOUT_SECONDS
+    load_keyring: Callable[[], Keyring] = import_keyring, timeout_seconds: float = KEYRING_TIMEOUT_SECONDS
 ) -> OpaqueCipher:
     """Return a cipher with the key from the keyring, or a cipher without a key.
 
@@ -108,7 +100,7 @@ def load_cipher(
     `protection` explains the reason.
     """
     try:
-        key_vault = vault()
+        keyring = load_keyring()
         aead: Any = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
     except ImportError:
         return OpaqueCipher(
@@ -118,7 +110,7 @@ def load_cipher(
         return OpaqueCipher(protection=f"{FILE_MODE_PROTECTION} The keyring is not usable ({type(error).__name__}).")
     answer: list[bytes | str] = []
     # A locked keyring waits for its password without a time limit and cannot be interrupted.
-    asking = threading.Thread(target=lambda: answer.append(_load_key(key_vault)), daemon=True, name="thinklsp-keyring")
+    asking = threading.Thread(target=lambda: answer.append(_load_key(keyring)), daemon=True, name="thinklsp-keyring")
     asking.start()
     asking.join(timeout_seconds)
     if not answer:
@@ -131,18 +123,18 @@ def load_cipher(
     return OpaqueCipher(aead.AESGCM(key), KEYRING_PROTECTION)
 
 
-def _load_key(vault: Vault) -> bytes | str:
+def _load_key(keyring: Keyring) -> bytes | str:
     """Return the encryption key, and create it if necessary. On failure, return the reason instead.
 
     The reason contains no text from the keyring.
     """
     try:
-        secret = vault.read()
+        secret = keyring.get_password(_SERVICE, _NAME)
         if secret is None:
-            vault.write(secrets.token_hex(32))
+            keyring.set_password(_SERVICE, _NAME, secrets.token_hex(32))
             # Read the key back, because another process may have written a different key, and some keyrings store
             # nothing.
-            secret = vault.read()
+            secret = keyring.get_password(_SERVICE, _NAME)
         key = bytes.fromhex(secret or "")
     except Exception as error:  # noqa: BLE001 - keyring backends raise any error; none may leave this thread
         return type(error).__name__

@@ -229,7 +229,7 @@ def list_unsettled(connection: RowConnection, workspace: str, writer: str) -> tu
 
 
 def find_written_turn(
-    connection: RowConnection, workspace: str, turn_id: str | None, session_id: str | None
+    connection: RowConnection, workspace: str, turn_id: str | None = None, session_id: str | None = None
 ) -> WrittenTurn | None:
     """Return the edits of a turn that can be undone, or None.
 

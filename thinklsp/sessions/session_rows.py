@@ -1,6 +1,7 @@
-"""Database rows for sessions and their messages. The functions run inside the caller's transaction.
+"""Database rows for sessions, their messages and their fallbacks. The functions run inside the caller's transaction.
 
-A write stores only new messages. Existing messages are neither read nor rewritten.
+A write stores only new messages. Existing messages are neither read nor rewritten. A fallback for one conversation is
+stored with its session. A fallback for a model expires after a month, because providers change.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _SESSION_COLUMNS = (
 )
 _SUMMARY_COLUMNS = f"id, title, workspace, model, steps, messages, size, created, updated, {_USAGE_NAMES}"
 _HAS_CONTENT = "(messages > 0 OR prompts != '[]')"
+RETENTION_DAYS = 30
+_COLUMNS = "service, model, session, kind, refused, instead, messages, made"
+_KINDS: dict[str, FallbackKind] = {kind: kind for kind in get_args(FallbackKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +108,14 @@ def write_session(
     generation = 0 if before is None else before.generation
     old: Conversation = () if before is None else before.session.conversation
     start = count_shared(old, session.conversation)
-    session_cipher = connection.cipher.ensure(connection, session.id)
+    cipher = connection.cipher.ensure(connection, session.id)
     if before is None:
         _insert_session(connection, session)
-    size = cut_messages(connection, session.id, generation, start, session_cipher) if start < len(old) else 0
-    size += append_messages(connection, session, generation, start, session_cipher)
+    size = cut_messages(connection, session.id, generation, start, cipher) if start < len(old) else 0
     stored = StoredSession(session, 1 if before is None else before.revision + 1, generation)
     # A new title is not a use of the session, so the session keeps its place in the list.
     is_renamed = before is not None and replace(before.session, title=session.title) == session
-    _update_session(connection, stored, size, session_cipher, model, is_use=not is_renamed)
+    extend_generation(connection, stored, start, size, cipher, model, is_use=not is_renamed)
     return stored
 
 
@@ -125,7 +128,7 @@ def replace_conversation(
     )
     [(generation,)] = connection.execute("SELECT max(generation) + 1 FROM message WHERE session = ?", (session.id,))
     generation = max(read_number(generation), before.generation + 1)
-    session_cipher = connection.cipher.ensure(connection, session.id)
+    cipher = connection.cipher.ensure(connection, session.id)
     connection.execute(
         "INSERT INTO archive VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -135,28 +138,15 @@ def replace_conversation(
             len(session.conversation),
             rows,
             before.session.steps,
-            session_cipher.encrypt_text("archive.note", (archive_id,), replace_surrogates(note)),
+            cipher.encrypt_text("archive.note", (archive_id,), replace_surrogates(note)),
             choose_timestamp(connection),
         ),
     )
     # Delete the session's fallbacks, because they belong to the previous conversation.
     connection.execute("DELETE FROM remedy WHERE session = ?", (session.id,))
-    size = append_messages(connection, session, generation, 0, session_cipher)
     stored = StoredSession(session, before.revision + 1, generation)
-    _update_session(connection, stored, size, session_cipher)
+    extend_generation(connection, stored, 0, 0, cipher)
     return stored
-
-
-def extend_generation(
-    connection: RowConnection, stored: StoredSession, start: int, size: int, cipher: SessionCipher
-) -> None:
-    """Make an older generation the current generation of the session.
-
-    The generation keeps its first `start` messages, and `stored` supplies the messages after them.
-    """
-    size += cut_messages(connection, stored.session.id, stored.generation, start, cipher)
-    size += append_messages(connection, stored.session, stored.generation, start, cipher)
-    _update_session(connection, stored, size, cipher)
 
 
 def _insert_session(connection: RowConnection, session: Session) -> None:
@@ -168,16 +158,22 @@ def _insert_session(connection: RowConnection, session: Session) -> None:
     )
 
 
-def _update_session(
+def extend_generation(
     connection: RowConnection,
     stored: StoredSession,
+    start: int,
     size: int,
     cipher: SessionCipher,
     model: str | None = None,
     *,
     is_use: bool = True,
 ) -> None:
+    """Make a generation with `start` messages the current generation of the session, and add the messages after them.
+
+    `size` is the change in bytes so far.
+    """
     session = stored.session
+    size += append_messages(connection, session, stored.generation, start, cipher)
     usage = ", ".join(f"{column} = ?" for column in USAGE_COLUMNS)
     connection.execute(
         "UPDATE session SET title = ?, model = coalesce(?, model), choices = ?, steps = ?, unanswered = ?, "  # noqa: S608 - constants
@@ -203,7 +199,7 @@ def _update_session(
     )
 
 
-def list_summaries(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
+def list_sessions(connection: RowConnection, workspace: str | None) -> tuple[SessionSummary, ...]:
     """Return a summary of each session that has content, newest first."""
     place, values = ("", ()) if workspace is None else ("workspace = ? AND ", (replace_surrogates(workspace),))
     rows = connection.execute(
@@ -447,11 +443,6 @@ def count_shared(old: Conversation, new: Conversation) -> int:
     if new[: len(old)] == old:
         return len(old)
     return next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-
-
-RETENTION_DAYS = 30
-_COLUMNS = "service, model, session, kind, refused, instead, messages, made"
-_KINDS: dict[str, FallbackKind] = {kind: kind for kind in get_args(FallbackKind)}
 
 
 def write_fallback(

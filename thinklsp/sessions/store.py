@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
@@ -21,9 +21,7 @@ from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.events import Fallback
 from thinklsp.core.messages import Message
 from thinklsp.core.server_context import NO_OBSERVER, Observer
-from thinklsp.core.usage import Usage
 from thinklsp.sessions import archives, ledger, session_rows, spending, tables
-from thinklsp.sessions.archives import Archive, ArchivedConversation
 from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.ledger import (
     EarlierEdit,
@@ -31,13 +29,12 @@ from thinklsp.sessions.ledger import (
     LedgerEdit,
     PlannedWrite,
     WriteOutcome,
-    WrittenFile,
     WrittenTurn,
 )
-from thinklsp.sessions.session import Session, SessionChange, SessionSummary
+from thinklsp.sessions.session import Session, SessionChange
 from thinklsp.sessions.session_cache import SessionCache
 from thinklsp.sessions.session_rows import StoredSession
-from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached, UsageReport
+from thinklsp.sessions.spending import BudgetCap, CallUsage, CapReached
 from thinklsp.sessions.store_folder import KeptTexts, Leases
 from thinklsp.sessions.tables import SessionRows
 
@@ -137,6 +134,18 @@ def run_in_store(
     return method
 
 
+def run_query(
+    function: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[SessionStore, _P], Coroutine[Any, Any, _T]]:
+    """Return an async method that runs a query. The first argument of `function` is a connection of the database."""
+
+    @wraps(function)
+    def body(store: SessionStore, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return store._database.read(function, *args, **kwargs)  # noqa: SLF001 - a method of the class
+
+    return run_in_store(body)
+
+
 async def _wait_for(work: Future[_T]) -> _T:
     """Wait for a function in the store's thread and return its result. Cancellation does not stop the function.
 
@@ -223,10 +232,20 @@ class SessionStore(ABC):
         """All messages about problems for the user, oldest first and without duplicates."""
         return tuple(self._problems)
 
+    list_sessions = run_query(session_rows.list_sessions)
+    list_archives = run_query(archives.list_archives)
+    read_archive = run_query(archives.read_archive)
+    sum_day = run_query(spending.sum_day)
+    report_usage = run_query(spending.report_usage)
+    find_written_turn = run_query(ledger.find_written_turn)
+    list_written_files = run_query(ledger.list_written_files)
+    # To copy a session to another store.
+    read_rows = run_query(tables.read_rows)
+
     @run_in_store
     def read_status(self) -> StoreStatus:
         database = self._database
-        sessions = len(database.read(session_rows.list_summaries, None))
+        sessions = len(database.read(session_rows.list_sessions, None))
         return StoreStatus(
             database.kind, database.path, database.cipher.protection, self.problems, sessions, database.size_bytes
         )
@@ -251,11 +270,6 @@ class SessionStore(ABC):
         if newest is None:
             raise SessionError(_NO_SESSION)
         return self._get(newest[1], workspace)
-
-    @run_in_store
-    def list_sessions(self, workspace: str | None) -> tuple[SessionSummary, ...]:
-        """Return the sessions that have content, newest first."""
-        return self._database.read(session_rows.list_summaries, workspace)
 
     @run_in_store
     def update(self, session_id: str, change: SessionChange, call_usage: CallUsage | None = None) -> Session:
@@ -294,16 +308,6 @@ class SessionStore(ABC):
         session = self._get(session_id, workspace)
         fork = self._database.read(archives.make_fork, session_id, session, step)
         return self._save(archives.write_fork, fork.id, session, fork)
-
-    @run_in_store
-    def list_archives(self, session_id: str) -> tuple[Archive, ...]:
-        """Return the archives of a session, oldest first."""
-        return self._database.read(archives.list_archives, session_id)
-
-    @run_in_store
-    def read_archive(self, session_id: str, archive_id: str) -> ArchivedConversation:
-        """Return an archive with its conversation."""
-        return self._database.read(archives.read_archive, session_id, archive_id)
 
     @run_in_store
     def read_transcript(self, session_id: str, workspace: str | None) -> Session:
@@ -359,16 +363,6 @@ class SessionStore(ABC):
         return self._leases.find_in_use(session_ids)
 
     @run_in_store
-    def report_usage(self, session_id: str | None) -> UsageReport:
-        """Return the usage of one session, or of all sessions if `session_id` is None."""
-        return self._database.read(spending.report_usage, session_id)
-
-    @run_in_store
-    def sum_day(self, day: date) -> Usage:
-        """Return the usage of all processes on the given UTC day."""
-        return self._database.read(spending.sum_day, day)
-
-    @run_in_store
     def keep_fallback(self, session_id: str, service: str, fallback: Fallback) -> None:
         """Store a fallback that a turn of the session has used. `service` identifies the provider and its address."""
         conversation = self._get(session_id, None).conversation
@@ -409,22 +403,10 @@ class SessionStore(ABC):
         return tuple(edit for edit in edits if edit.session_id not in in_use)
 
     @run_in_store
-    def find_written_turn(
-        self, workspace: str, turn_id: str | None = None, session_id: str | None = None
-    ) -> WrittenTurn | None:
-        """Return the turn to undo: the turn with this id, or the newest turn if `turn_id` is None."""
-        return self._database.read(ledger.find_written_turn, workspace, turn_id, session_id)
-
-    @run_in_store
     def mark_undone(self, turn: WrittenTurn, uris: Iterable[str] | None = None) -> None:
         """Mark files of the turn as undone. If `uris` is None, all files are marked."""
         selected = None if uris is None else frozenset(uris)
         self._database.write(ledger.mark_undone, turn.session_id, turn.edits, selected)
-
-    @run_in_store
-    def list_written_files(self, workspace: str, since: datetime) -> tuple[WrittenFile, ...]:
-        """Return the files that turns have written after `since`, oldest first, also the undone ones."""
-        return self._database.read(ledger.list_written_files, workspace, since)
 
     @run_in_store
     def list_earlier_edits(
@@ -433,11 +415,6 @@ class SessionStore(ABC):
         """Return the newest edits that were recorded for a file since a time, oldest first."""
         where = (workspace, uris, since, limit)
         return self._database.read(ledger.list_earlier_edits, *where)
-
-    @run_in_store
-    def read_rows(self, session_id: str) -> SessionRows:
-        """Return all rows of a session, to copy them to another store."""
-        return self._database.read(tables.read_rows, session_id)
 
     @run_in_store
     def write_rows(self, rows: SessionRows) -> bool:

@@ -55,8 +55,7 @@ async def test_changes_are_annotated_by_group(begin: Begin, review: str, asks: l
     notes = sent.edit.change_annotations
     assert [note.needs_confirmation for note in notes.values()] == asks
     assert [note.label for note in notes.values()] == [
-        f"thinklsp: edit app.py – {where}"
-        for where in ("app.py: one() (line 2)", "app.py: two() (line 26)", "b.py (line 1)")
+        f"thinklsp: edit app.py – {where}" for where in ("app.py (line 2)", "app.py (line 26)", "b.py (line 1)")
     ]
     assert all(note.description for note in notes.values())
     assert outside.client.calls(QUESTION) == []

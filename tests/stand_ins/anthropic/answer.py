@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.stand_ins.anthropic.conversation import SIGNATURE_KEYS
@@ -15,8 +15,7 @@ from tests.stand_ins.anthropic.replay import AnthropicReplay, IssuedAnswer, Thin
 from tests.stand_ins.dialect import Frame, SendBytes, pause, send_event
 from tests.stand_ins.service_state import AnswerUsage, InputUsage, StateSigner, compute_usage, hash_text
 from tests.stand_ins.writer import AnswerWriter
-from thinklsp.offline.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import ScriptedAnswer
+from thinklsp.offline.scenario import RawPart, RedactedPart, ScenarioStep, TextPart, ThinkingPart, ToolPart
 
 _STOP_REASONS = {"context_window": "model_context_window_exceeded"}
 PING_EVENT = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -76,10 +75,10 @@ class AnthropicAnswer:
 
 
 def write_message(
-    answer: ScriptedAnswer, context: AnthropicAnswerContext, input_usage: InputUsage, signer: StateSigner
+    answer: ScenarioStep, context: AnthropicAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> AnthropicAnswer:
     parts = answer.parts if context.max_tokens else ()
-    blocks = tuple(_Writer(replace(answer, parts=parts), context, signer).write())
+    blocks = tuple(_Writer(answer.model_copy(update={"parts": parts}), context, signer).write())
     reason = _STOP_REASONS.get(answer.stop_reason, answer.stop_reason) if context.max_tokens else "max_tokens"
     ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop_sequence}
     if answer.stop_reason == "refusal":
@@ -129,7 +128,7 @@ def encode_error_event(error: object) -> bytes:
 class _Writer(AnswerWriter[StreamedBlock]):
     """A writer that builds the blocks of an answer."""
 
-    def __init__(self, answer: ScriptedAnswer, context: AnthropicAnswerContext, signer: StateSigner) -> None:
+    def __init__(self, answer: ScenarioStep, context: AnthropicAnswerContext, signer: StateSigner) -> None:
         mode = context.replay.mode
         super().__init__(answer, thinks=mode.is_on and (mode.is_interleaved or context.is_first))
         self._context = context

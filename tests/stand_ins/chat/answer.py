@@ -16,8 +16,15 @@ from tests.stand_ins.dialect import Frame, SendBytes, encode_json, pause, send_e
 from tests.stand_ins.rejections import RequestRejected
 from tests.stand_ins.service_state import AnswerUsage, InputUsage, StateSigner, compute_usage, estimate_tokens
 from tests.stand_ins.writer import AnswerWriter
-from thinklsp.offline.scenario import RawPart, RedactedPart, ScriptedStopReason, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import ScriptedAnswer
+from thinklsp.offline.scenario import (
+    RawPart,
+    RedactedPart,
+    ScenarioStep,
+    ScriptedStopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+)
 
 _FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
     "tool_use": "tool_calls",
@@ -62,7 +69,7 @@ class ChatCompletion:
 
 
 def write_message(
-    answer: ScriptedAnswer, context: ChatAnswerContext, input_usage: InputUsage, signer: StateSigner
+    answer: ScenarioStep, context: ChatAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> ChatCompletion:
     writer = _Writer(context, answer, signer)
     deltas = tuple(writer.write())
@@ -84,7 +91,7 @@ def write_message(
 class _Writer(AnswerWriter[TimedDelta]):
     """A writer that builds the stream deltas of an answer, and the complete message for a request without streaming."""
 
-    def __init__(self, context: ChatAnswerContext, answer: ScriptedAnswer, signer: StateSigner) -> None:
+    def __init__(self, context: ChatAnswerContext, answer: ScenarioStep, signer: StateSigner) -> None:
         super().__init__(answer, thinks=context.options.thinks)
         self._context = context
         self._flavour = context.flavour
@@ -332,7 +339,7 @@ def _merge_delta(message: dict[str, Any], raw: Mapping[str, Any]) -> None:
             message[key] = value
 
 
-def _build_usage(flavour: Flavour, figures: AnswerUsage, answer: ScriptedAnswer) -> dict[str, Any]:
+def _build_usage(flavour: Flavour, figures: AnswerUsage, answer: ScenarioStep) -> dict[str, Any]:
     prompt, total = figures.input, figures.input + figures.output
     cached = min(figures.cache_read, prompt)
     usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": figures.output, "total_tokens": total}

@@ -20,8 +20,15 @@ from tests.stand_ins.service_state import (
     estimate_tokens,
     hash_text,
 )
-from thinklsp.offline.scenario import RawPart, RedactedPart, ScriptedStopReason, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import ScriptedAnswer
+from thinklsp.offline.scenario import (
+    RawPart,
+    RedactedPart,
+    ScenarioStep,
+    ScriptedStopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+)
 
 _FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
     "end_turn": "STOP",
@@ -69,7 +76,7 @@ class GoogleChunk:
 
 
 def write_response(
-    answer: ScriptedAnswer, context: GoogleAnswerContext, input_usage: InputUsage, signer: StateSigner
+    answer: ScenarioStep, context: GoogleAnswerContext, input_usage: InputUsage, signer: StateSigner
 ) -> tuple[TimedChunk, ...]:
     """Return the chunks of an answer. Each chunk is paired with the pause before it in milliseconds."""
     head = {"modelVersion": context.traits.id, "responseId": context.answer_id}
@@ -131,7 +138,7 @@ def _iter_values(
 class _Writer:
     """A writer that builds the chunks of an answer. Call `write` before `build_ending`."""
 
-    def __init__(self, answer: ScriptedAnswer, context: GoogleAnswerContext, signer: StateSigner) -> None:
+    def __init__(self, answer: ScenarioStep, context: GoogleAnswerContext, signer: StateSigner) -> None:
         self._answer = answer
         self._context = context
         self._signer = signer

@@ -34,8 +34,8 @@ from tests.stand_ins.google.payload_reader import GOOGLE_TYPE, read_message
 from tests.stand_ins.google.replay import ContinuationToken, SignatureCheck, verify_state
 from tests.stand_ins.rejections import ErrorTable, RequestRejected, reject
 from tests.stand_ins.service_state import CacheUnit, hash_json, hash_text
-from thinklsp.offline.scenario import HttpError, RawPart
-from thinklsp.offline.script import NeutralRequest, Script, ScriptedAnswer
+from thinklsp.offline.scenario import HttpError, RawPart, ScenarioStep
+from thinklsp.offline.script import NeutralRequest, Script
 
 ResponseForm = Literal["whole", "sse", "array"]
 # Headers for the retry delay in other services. They are removed, because Gemini sends the delay in the error's body.
@@ -71,7 +71,7 @@ class GoogleDialect(Dialect):
 
     def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(script, clock)
-        blocks = [block for turn in script.scenario.turn for step in turn.step for block in step.block]
+        blocks = [block for turn in script.scenario.turn for step in turn.step for block in step.parts]
         raw = [block.raw for block in blocks if isinstance(block, RawPart) and block.dialect == "google"]
         # Clients send the scenario's raw parts back, so requests may contain them.
         self._own_parts = frozenset(name for part in raw for name in part)
@@ -105,7 +105,7 @@ class GoogleDialect(Dialect):
             refusal.extra_fields = {"details": [{"@type": f"{GOOGLE_TYPE}rpc.RetryInfo", "retryDelay": f"{seconds}s"}]}
         return refusal
 
-    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScriptedAnswer, error: HttpError) -> WholeReply:
+    def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
         whole = super()._build_scripted_failure(request, answer, error)
         headers = {name: value for name, value in whole.headers.items() if name not in _DELAY_HEADERS}
         return replace(whole, headers=headers)

@@ -19,8 +19,7 @@ from tests.stand_ins.openai.tools import complete_tools
 from tests.stand_ins.rejections import RequestRejected
 from tests.stand_ins.service_state import InputUsage, compute_usage, estimate_tokens
 from tests.stand_ins.writer import AnswerWriter
-from thinklsp.offline.scenario import RawPart, RedactedPart, TextPart, ThinkingPart, ToolPart
-from thinklsp.offline.script import ScriptedAnswer
+from thinklsp.offline.scenario import RawPart, RedactedPart, ScenarioStep, TextPart, ThinkingPart, ToolPart
 
 _REFUSAL_TEXT = "I'm sorry, but I cannot help with that."
 # The request keys that are copied to the response.
@@ -70,7 +69,7 @@ class OpenAiAnswer:
 
 
 def write_response(
-    answer: ScriptedAnswer,
+    answer: ScenarioStep,
     body: Mapping[str, Any],
     options: ResponseOptions,
     issuer: Issuer,
@@ -102,7 +101,7 @@ def _build_compaction(options: ResponseOptions, issuer: Issuer) -> StreamedItem:
 class _Writer(AnswerWriter[StreamedItem]):
     """A writer that builds and numbers the items of an answer. Reasoning is encrypted later."""
 
-    def __init__(self, answer: ScriptedAnswer, options: ResponseOptions, issuer: Issuer) -> None:
+    def __init__(self, answer: ScenarioStep, options: ResponseOptions, issuer: Issuer) -> None:
         super().__init__(answer, thinks=options.thinks)
         self._options = options
         self._issuer = issuer
@@ -251,7 +250,7 @@ def _encrypt_reasoning(
 
 
 def _build_usage(
-    answer: ScriptedAnswer, items: list[StreamedItem], input_usage: InputUsage, options: ResponseOptions
+    answer: ScenarioStep, items: list[StreamedItem], input_usage: InputUsage, options: ResponseOptions
 ) -> dict[str, Any]:
     output, thinking = sum(item.tokens for item in items) + 2, sum(item.tokens for item in items if item.is_reasoning)
     # The service caches prefixes automatically, in multiples of 128 tokens.

@@ -193,7 +193,6 @@ _BARE_FUNCTION = re.compile(
 _ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
 _TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
 
-_TYPED_ENDINGS = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cs", ".java", ".m", ".cu", ".dart", ".ino")
 # Matches a word before `(`, `{`, `:`, `=` or `<`. The first match that is not a keyword is the definition's name.
 _NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
 _KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
@@ -225,16 +224,6 @@ class CommentTrigger:
 
 def has_definition(document: Document, line: int) -> bool:
     return _is_definition(document.get_line(line), typed=document.language_id in _TYPED_LANGUAGES)
-
-
-def find_enclosing_definition(lines: Sequence[str], line: int, name: str) -> str | None:
-    """Return the name of the innermost definition around a line, such as `mean()` or `Stats`, or None if none is near.
-
-    `lines` may include their line endings. The file name extension determines the patterns for function declarations.
-    """
-    typed = name.endswith(_TYPED_ENDINGS)
-    number = next(_find_heads_upwards(lines, line, typed=typed), None)
-    return None if number is None else _extract_definition_name(_get_beginning(lines, number))
 
 
 def _find_heads_upwards(lines: Sequence[str], line: int, *, typed: bool) -> Iterator[int]:

@@ -8,20 +8,19 @@ consistent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from lsprotocol.types import Diagnostic
 
 from thinklsp.core.lines import split_without_ends
 from thinklsp.jsonrpc.rpc_messages import ClientError
 from thinklsp.lsp.documents.open_documents import Document
-from thinklsp.lsp.documents.open_documents import Point as LinePoint
 from thinklsp.lsp.documents.tracked_diagnostics import convert_diagnostics, map_diagnostics, update_tracked
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.protocol.converter import read_diagnostic
+from thinklsp.lsp.protocol.converter import read_diagnostic, read_range
 from thinklsp.lsp.protocol.positions import count_units
 from thinklsp.tools.tool import (
     DiagnosedDocument,
@@ -39,6 +38,19 @@ from thinklsp.workspace.view import WorkspaceView
 _MAX_CONCURRENT = 4
 _MAX_QUERY_SECONDS = 4.0
 _MAX_SYNC_SECONDS = 0.5
+
+
+# The limits of answers. Editors may send megabytes.
+_MAX_TARGETS = _MAX_DOCUMENTS = 500
+_MAX_DIAGNOSTICS, _MAX_SYMBOLS, _MAX_UNREAD = 1_000, 2_000, 10_000
+_MAX_URI_LENGTH, _MAX_NAME_LENGTH, _MAX_HOVER_LENGTH, _MAX_PARTS = 4_096, 200, 3_000, 50
+_KINDS = (
+    "file", "module", "namespace", "package", "class", "method", "property", "field", "constructor", "enum",
+    "interface", "function", "variable", "constant", "string", "number", "boolean", "array", "object", "key", "null",
+    "enum member", "struct", "event", "operator", "type parameter",
+)  # fmt: skip
+
+T = TypeVar("T")
 
 
 class EditorBridge:
@@ -67,16 +79,13 @@ class EditorBridge:
         return EditorDiagnostics(documents, is_complete=reports is not None, failure=failed)
 
     async def find_definition(self, point: Point) -> tuple[Target, ...] | None:
-        return await self._fetch_targets("definition", point)
+        return await _parse_answer(self._ask_at("definition", point), parse_targets)
 
     async def find_references(self, point: Point) -> tuple[Target, ...] | None:
-        return await self._fetch_targets("references", point)
+        return await _parse_answer(self._ask_at("references", point), parse_targets)
 
     async def fetch_hover(self, point: Point) -> str | None:
-        try:
-            return parse_hover(await self._ask_at("hover", point))
-        except (ClientError, TimeoutError):
-            return None
+        return await _parse_answer(self._ask_at("hover", point), parse_hover)
 
     async def fetch_outline(self, document: Point) -> NamedTargets | None:
         try:
@@ -87,29 +96,16 @@ class EditorBridge:
         return parse_symbols(answer, uri)
 
     async def find_symbols(self, query: str) -> NamedTargets | None:
-        try:
-            answer = await self._ask("symbols", {"query": query})
-        except (ClientError, TimeoutError):
-            return None
-        return parse_symbols(answer, None)
-
-    async def _fetch_targets(self, method: str, point: Point) -> tuple[Target, ...] | None:
-        try:
-            return parse_targets(await self._ask_at(method, point))
-        except (ClientError, TimeoutError):
-            return None
+        return await _parse_answer(self._ask("symbols", {"query": query}), lambda answer: parse_symbols(answer, None))
 
     async def _ask_at(self, method: str, point: Point) -> object:
         """Return the editor's answer for a position. Raise ClientError or TimeoutError if there is none."""
         with self._ensure_unchanged(point) as uri:
             document = self._find_document(uri)
-            line = (
-                split_without_ends(point.text)[point.line - 1]
-                if document is None
-                else document.get_line(point.line - 1)
-            )
+            number = point.line - 1
+            line = split_without_ends(point.text)[number] if document is None else document.get_line(number)
             before = line[: point.column]
-            position = {"line": point.line - 1, "character": count_units(before, self._documents.encoding)}
+            position = {"line": number, "character": count_units(before, self._documents.encoding)}
             return await self._ask(method, {"textDocument": {"uri": uri}, "position": position})
 
     @contextmanager
@@ -235,12 +231,12 @@ def _build_from_actions(document: Document) -> DiagnosedDocument | None:
     )
 
 
-_MAX_TARGETS = 500
-_MAX_DOCUMENTS = 500
-_MAX_DIAGNOSTICS = 1000
-_MAX_URI_LENGTH = 4096
-
-Item = TypeVar("Item")
+async def _parse_answer(request: Awaitable[object], parse: Callable[[object], T | None]) -> T | None:
+    """Return the editor's parsed answer, or None if the editor does not give a valid one."""
+    try:
+        return parse(await request)
+    except (ClientError, TimeoutError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,38 +254,46 @@ class ReportedDiagnostics:
 
 
 def parse_reports(answer: object) -> tuple[ReportedDiagnostics, ...] | None:
-    """Parse the answer to `thinklsp/editor/diagnostics`."""
+    """Parse the answer to `thinklsp/editor/diagnostics`, or return None for other JSON.
+
+    Unreadable reports are omitted. The diagnostics of their documents are then treated as unknown.
+    """
     if not isinstance(answer, list):
         return None
     reports, unread = _parse_readable(answer, _parse_report, _MAX_DOCUMENTS)
-    # Unreadable reports can be omitted. The diagnostics of their documents are then treated as unknown.
     return None if unread and not reports else reports
+
+
+def _parse_report(value: object) -> ReportedDiagnostics | None:
+    if not isinstance(value, Mapping) or not isinstance(diagnostics := value.get("diagnostics"), list):
+        return None
+    if not _is_uri(uri := value.get("uri")):
+        return None
+    version = value.get("version")
+    return ReportedDiagnostics(
+        uri,
+        version if type(version) is int and 0 <= version < 2**31 else None,
+        *_parse_readable(diagnostics, read_diagnostic, _MAX_DIAGNOSTICS),
+    )
 
 
 def parse_targets(answer: object) -> tuple[Target, ...] | None:
     """Parse the answer to a request for definitions or references. Remove duplicate locations.
 
-    The answer is a Location, Location[], LocationLink[] or null.
+    The answer is a Location, Location[], LocationLink[] or null. One invalid location makes the whole answer None.
     """
     if answer is None:
         return ()
-    targets = _parse_all(answer if isinstance(answer, list) else [answer], _parse_target, _MAX_TARGETS)
-    return None if targets is None else tuple(dict.fromkeys(targets))
-
-
-def _parse_all(
-    values: Iterable[object], parse: Callable[[object], Item | None], max_items: int
-) -> tuple[Item, ...] | None:
-    """Return at most `max_items` parsed values, or None if a value is invalid."""
-    items, unread = _parse_readable(values, parse, max_items)
-    return None if unread else items
+    values = answer if isinstance(answer, list) else [answer]
+    targets, unread = _parse_readable(values, _parse_target, _MAX_TARGETS)
+    return None if unread else tuple(dict.fromkeys(targets))
 
 
 def _parse_readable(
-    values: Iterable[object], parse: Callable[[object], Item | None], max_items: int
-) -> tuple[tuple[Item, ...], int]:
+    values: Iterable[object], parse: Callable[[object], T | None], max_items: int
+) -> tuple[tuple[T, ...], int]:
     """Return at most `max_items` parsed values, and the number of invalid values found."""
-    items: list[Item] = []
+    items: list[T] = []
     unread = 0
     for value in values:
         if (item := parse(value)) is None:
@@ -301,67 +305,24 @@ def _parse_readable(
     return tuple(items), unread
 
 
-def _parse_report(value: object) -> ReportedDiagnostics | None:
-    if not isinstance(value, Mapping) or not isinstance(diagnostics := value.get("diagnostics"), list):
-        return None
-    uri = parse_uri(value.get("uri"))
-    if uri is None:
-        return None
-    return ReportedDiagnostics(
-        uri, parse_count(value.get("version")), *_parse_readable(diagnostics, read_diagnostic, _MAX_DIAGNOSTICS)
-    )
-
-
 def _parse_target(value: object) -> Target | None:
     if not isinstance(value, Mapping):
         return None
-    is_link = "targetUri" in value
-    uri = parse_uri(value.get("targetUri" if is_link else "uri"))
-    range_ = parse_range(value.get("targetRange" if is_link else "range"))
-    if uri is None or range_ is None or range_[1] < range_[0]:
+    uri, range_ = ("targetUri", "targetRange") if "targetUri" in value else ("uri", "range")
+    return _build_target(value.get(uri), value.get(range_))
+
+
+def _build_target(uri: object, range_: object) -> Target | None:
+    """Build a target with lines numbered from 1. A range that ends at the start of a line excludes that line."""
+    place = read_range(range_)
+    if place is None or place.end < place.start or not _is_uri(uri):
         return None
-    return Target(uri, *find_target_lines(range_))
+    first, last = place.start.line + 1, place.end.line + (place.end.character > 0)
+    return Target(uri, first, max(first, last))
 
 
-def find_target_lines(range_: tuple[LinePoint, LinePoint]) -> tuple[int, int]:
-    """Return the first and the last line of a range, numbered from 1."""
-    (first, _), (last, end) = range_
-    # A range that ends at the start of a line excludes that line.
-    return first + 1, max(first + 1, last if end == 0 else last + 1)
-
-
-def parse_uri(value: object) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= _MAX_URI_LENGTH else None
-
-
-def parse_range(value: object) -> tuple[LinePoint, LinePoint] | None:
-    if not isinstance(value, Mapping):
-        return None
-    start, end = _parse_position(value.get("start")), _parse_position(value.get("end"))
-    return None if start is None or end is None else (start, end)
-
-
-def _parse_position(value: object) -> LinePoint | None:
-    if not isinstance(value, Mapping):
-        return None
-    line, character = parse_count(value.get("line")), parse_count(value.get("character"))
-    return None if line is None or character is None else (line, character)
-
-
-def parse_count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
-
-
-_MAX_SYMBOLS = 2_000
-_MAX_UNREAD = 10_000
-_MAX_NAME_LENGTH = 200
-_MAX_HOVER_LENGTH = 3_000
-_MAX_PARTS = 50
-_KINDS = (
-    "file", "module", "namespace", "package", "class", "method", "property", "field", "constructor", "enum",
-    "interface", "function", "variable", "constant", "string", "number", "boolean", "array", "object", "key", "null",
-    "enum member", "struct", "event", "operator", "type parameter",
-)  # fmt: skip
+def _is_uri(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= _MAX_URI_LENGTH
 
 
 def parse_hover(answer: object) -> str | None:
@@ -409,20 +370,16 @@ def parse_symbols(answer: object, uri: str | None) -> NamedTargets | None:
     return NamedTargets(tuple(symbols), unread, is_cut=bool(waiting))
 
 
-def _parse_symbol(value: object, uri: str | None, container: str, depth: int) -> NamedTarget | None:
+def _parse_symbol(value: object, uri: object, container: str, depth: int) -> NamedTarget | None:
     if not isinstance(value, Mapping) or not isinstance(name := value.get("name"), str) or not name.strip():
         return None
-    location = value.get("location")
+    place, location = value, value.get("location")
     if isinstance(location, Mapping):
-        uri, range_ = parse_uri(location.get("uri")), parse_range(location.get("range"))
+        place, uri = location, location.get("uri")
         container_name = value.get("containerName")
         container = container_name if isinstance(container_name, str) else container
-    else:
-        range_ = parse_range(value.get("range"))
-    if uri is None or range_ is None or range_[1] < range_[0]:
+    target, kind = _build_target(uri, place.get("range")), value.get("kind")
+    word = _KINDS[kind - 1] if type(kind) is int and 0 < kind <= len(_KINDS) else "symbol"
+    if target is None:
         return None
-    kind = parse_count(value.get("kind")) or 0
-    word = _KINDS[kind - 1] if 0 < kind <= len(_KINDS) else "symbol"
-    return NamedTarget(
-        name[:_MAX_NAME_LENGTH], word, Target(uri, *find_target_lines(range_)), container[:_MAX_NAME_LENGTH], depth
-    )
+    return NamedTarget(name[:_MAX_NAME_LENGTH], word, target, container[:_MAX_NAME_LENGTH], depth)

@@ -23,7 +23,7 @@ from thinklsp.lsp.editor.client import ApplyReply
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.editor.turn_progress import TurnProgress
-from thinklsp.lsp.edits.edit_comparison import EditComparison, EditVerifier
+from thinklsp.lsp.edits.edit_comparison import EditVerifier, SplitEdit
 from thinklsp.lsp.edits.edit_ledger import EditLedger
 from thinklsp.lsp.edits.edit_outcomes import (
     build_outcome,
@@ -92,7 +92,7 @@ class InFlightEdit:
     intent: EditIntent | None = None
     reply: ApplyReply | None = None
     outcome: EditOutcome | None = None
-    comparisons: Mapping[str, EditComparison] = field(default_factory=dict)
+    comparisons: Mapping[str, SplitEdit] = field(default_factory=dict)
     request_ids: list[int] = field(default_factory=list)
 
     @property
@@ -399,7 +399,7 @@ class EditApplier:
     async def _record_outcome(
         self,
         edit: InFlightEdit,
-        comparisons: Mapping[str, EditComparison],
+        comparisons: Mapping[str, SplitEdit],
         otherwise: WriteOutcome | None = None,
     ) -> None:
         """Record the outcome of an edit for each file in the edit ledger.

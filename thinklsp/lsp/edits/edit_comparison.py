@@ -20,7 +20,7 @@ from thinklsp.core.edits import FileEdit, count_hunks, is_blank, split_comparabl
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.lines import find_changed_blocks, find_matching_blocks, split_lines
 from thinklsp.engine.merge_plan import MergedFile, build_sent_edit
-from thinklsp.engine.results import FileStatus, HunkCounts
+from thinklsp.engine.results import HunkCounts
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.protocol.positions import count_common_ends
@@ -57,12 +57,33 @@ class ObservedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class EditComparison:
-    """The applied and the missing part of a sent change, based on the editor or the disk. An empty part is None."""
+class SplitEdit:
+    """A change in two parts: the hunks that are applied or kept, and the others. An empty part is None.
 
+    The missing part is based on the applied part.
+    """
+
+    change: FileEdit
     hunks: HunkCounts
     applied_part: FileEdit | None
     missing_part: FileEdit | None
+
+
+def _split_edit(change: FileEdit, accepted: int, total: int, part: str = "", *, is_moved: bool = False) -> SplitEdit:
+    """Split a change with `total` hunks. `part` is the text with only the `accepted` hunks applied.
+
+    `is_moved` is True if the rename is one of these.
+    """
+    hunks = HunkCounts(int(accepted), total - accepted)
+    if not hunks.pending:
+        return SplitEdit(change, hunks, change, None)
+    if not accepted:
+        return SplitEdit(change, hunks, None, change)
+    if change.new_uri is None or not is_moved:
+        applied, missing = replace(change, after=part, new_uri=None, new_path=None), replace(change, before=part)
+        return SplitEdit(change, hunks, applied, replace(missing, version=None))
+    rest = FileEdit(change.new_uri, change.new_path or change.path, part, change.after)
+    return SplitEdit(change, hunks, replace(change, after=part), rest)
 
 
 def describe_change(file: FileEdit) -> str:
@@ -80,69 +101,43 @@ def describe_change(file: FileEdit) -> str:
     return f"{file.path} ({'; '.join(parts) or 'line ends only'})"
 
 
-def compare_edit(change: FileEdit, observed: ObservedFile, *, exact: bool = False) -> EditComparison:
+def compare_edit(change: FileEdit, observed: ObservedFile, *, exact: bool = False) -> SplitEdit:
     """Split a sent change into an applied part and a missing part.
 
     `change.before` is the text for which the change was made, including the user's own changes. If `exact` is True and
     the current text contains other changes, the whole change counts as missing.
     """
-    if change.after is None:
-        return _compare_operation(change, is_done=observed.text is None)
-    if change.before is None:
-        return _compare_creation(change, change.after, observed.text, exact=exact)
-    return _compare_change(change, change.before, change.after, observed, exact=exact)
-
-
-def _compare_operation(change: FileEdit, *, is_done: bool) -> EditComparison:
-    return EditComparison(HunkCounts(1, 0), change, None) if is_done else EditComparison(HunkCounts(0, 1), None, change)
-
-
-def _compare_creation(change: FileEdit, after: str, now: str | None, *, exact: bool) -> EditComparison:
-    """Compare a created file. If Neovim creates a file without its text, the file contains one empty line."""
-    if now == after or not is_blank(now):
-        bodies, text = split_comparable_lines(after), split_comparable_lines(now or "")
-        return _compare_operation(
-            change, is_done=not bodies or bool(_find_accepted([], bodies, [(0, 0, 0, len(bodies))], text, exact=exact))
-        )
+    before, after, now = change.before, change.after, observed.text
+    if after is None:
+        return _split_edit(change, now is None, 1)
+    if before is None:
+        return _compare_creation(change, after, now, exact=exact)
     if now is None:
-        return _compare_operation(change, is_done=False)
-    return EditComparison(HunkCounts(0, 1), replace(change, after=now), change)
-
-
-def _compare_change(
-    change: FileEdit, before: str, after: str, observed: ObservedFile, *, exact: bool
-) -> EditComparison:
-    if observed.text is None:
-        return EditComparison(HunkCounts(0, count_hunks(change)), None, change)
+        return _split_edit(change, 0, count_hunks(change))
     old, new = split_comparable_lines(before), split_comparable_lines(after)
     blocks = find_changed_blocks(old, new)
     if not blocks and before != after:
-        accepted, total = frozenset({0} if observed.text == after else ()), 1
+        accepted, total = frozenset({0} if now == after else ()), 1
         part = after if accepted else before
     else:
-        accepted, total = (
-            _find_accepted(old, new, blocks, split_comparable_lines(observed.text), exact=exact),
-            len(blocks),
-        )
-        part = build_part(before, after, blocks, accepted)
+        accepted, total = _find_accepted(old, new, blocks, split_comparable_lines(now), exact=exact), len(blocks)
+        part = _build_part(before, after, blocks, accepted)
     renames = change.new_uri is not None
-    applied, all_hunks = len(accepted) + (renames and observed.is_moved), total + renames
-    hunks = HunkCounts(applied, all_hunks - applied)
-    if not hunks.pending:
-        return EditComparison(hunks, change, None)
-    if not applied:
-        return EditComparison(hunks, None, change)
-    return EditComparison(hunks, *split_parts(change, part, is_moved=observed.is_moved))
+    applied = len(accepted) + (renames and observed.is_moved)
+    return _split_edit(change, applied, total + renames, part, is_moved=observed.is_moved)
 
 
-def split_parts(change: FileEdit, part: str, *, is_moved: bool) -> tuple[FileEdit, FileEdit]:
-    """Return the applied part and the missing part of a change. The missing part is based on the applied part."""
-    if change.new_uri is None or not is_moved:
-        return replace(change, after=part, new_uri=None, new_path=None), replace(change, before=part, version=None)
-    return replace(change, after=part), FileEdit(change.new_uri, change.new_path or change.path, part, change.after)
+def _compare_creation(change: FileEdit, after: str, now: str | None, *, exact: bool) -> SplitEdit:
+    """Compare a created file. If Neovim creates a file without its text, the file contains one empty line."""
+    if now == after or not is_blank(now):
+        bodies, text = split_comparable_lines(after), split_comparable_lines(now or "")
+        accepted = not bodies or bool(_find_accepted([], bodies, [(0, 0, 0, len(bodies))], text, exact=exact))
+        return _split_edit(change, accepted, 1)
+    missing = _split_edit(change, 0, 1)
+    return missing if now is None else replace(missing, applied_part=replace(change, after=now))
 
 
-def build_part(before: str, after: str, blocks: Sequence[_Block], accepted: frozenset[int]) -> str:
+def _build_part(before: str, after: str, blocks: Sequence[_Block], accepted: frozenset[int]) -> str:
     """Return the old text with only the accepted changes applied."""
     if len(accepted) == len(blocks):
         return after
@@ -236,34 +231,6 @@ def _score_likeness(left: Sequence[str], right: Sequence[str]) -> tuple[int, int
 HunkNumbers = Mapping[str, frozenset[int]]
 """The numbers of hunks by the URI of the file."""
 
-_DECLINED = "you did not keep this change; the code action `thinklsp: apply` offers it again"
-
-
-@dataclass(frozen=True, slots=True)
-class DeclinedHunks:
-    """The hunks of a file that the user declined.
-
-    `whole` is the file's entire change, and `rest` is the change that remains after the kept hunks are applied.
-    """
-
-    whole: FileEdit
-    rest: FileEdit
-    count: int
-
-    def extend(self, missing: FileEdit) -> FileEdit:
-        """Return the remaining change if `missing`, a part of the kept hunks, was not applied either."""
-        return replace(missing, after=self.whole.after, new_uri=self.whole.new_uri, new_path=self.whole.new_path)
-
-    def build_status(self, kept: FileStatus | None) -> FileStatus:
-        """Return the file's status. `kept` is the status of the kept hunks, or None if the user kept none."""
-        if kept is None:
-            return FileStatus(self.whole.uri, "held", _DECLINED, HunkCounts(0, self.count))
-        hunks = HunkCounts(kept.hunks.applied, kept.hunks.pending + self.count)
-        if kept.status != "applied":
-            return replace(kept, hunks=hunks)
-        reason = f"you kept {hunks.applied} of {hunks.applied + hunks.pending} changes"
-        return replace(kept, status="some", reason=reason, hunks=hunks)
-
 
 def number_hunks(change: FileEdit) -> int:
     """Return the number of hunks in the workspace edit for this change."""
@@ -272,18 +239,16 @@ def number_hunks(change: FileEdit) -> int:
     return len(_find_blocks(change.before, change.after)) + (change.new_uri is not None)
 
 
-def split_hunks(change: FileEdit, kept: Collection[int]) -> tuple[FileEdit | None, DeclinedHunks | None]:
-    """Split a change into the part with the kept hunks and the declined hunks. An empty part is None."""
+def split_hunks(change: FileEdit, kept: Collection[int]) -> SplitEdit:
+    """Split a change into the part with the kept hunks and the declined hunks."""
     count = number_hunks(change)
     accepted = frozenset(number for number in kept if 0 <= number < count)
-    if len(accepted) == count:
-        return change, None
-    if not accepted or change.before is None or change.after is None:
-        return None, DeclinedHunks(change, change, count)
+    if change.before is None or change.after is None:
+        return _split_edit(change, len(accepted), count)
     blocks = _find_blocks(change.before, change.after)
-    part = build_part(change.before, change.after, blocks, accepted & frozenset(range(len(blocks))))
-    applied_part, rest = split_parts(change, part, is_moved=change.new_uri is not None and count - 1 in accepted)
-    return applied_part, DeclinedHunks(change, rest, count - len(accepted))
+    part = _build_part(change.before, change.after, blocks, accepted & frozenset(range(len(blocks))))
+    is_moved = change.new_uri is not None and count - 1 in accepted
+    return _split_edit(change, len(accepted), count, part, is_moved=is_moved)
 
 
 def _find_blocks(before: str, after: str) -> list[tuple[int, int, int, int]]:
@@ -346,7 +311,7 @@ class EditVerifier:
             texts.append(document.text)
 
     def find_unsaved(
-        self, files: Sequence[MergedFile], comparisons: Mapping[str, EditComparison]
+        self, files: Sequence[MergedFile], comparisons: Mapping[str, SplitEdit]
     ) -> tuple[UnsavedFile, ...]:
         """Return the files that the editor opened for an edit and has not saved.
 
@@ -371,7 +336,7 @@ class EditVerifier:
                 unsaved.append(UnsavedFile(document.uri, part.new_path or part.path, is_whole))
         return tuple(unsaved)
 
-    async def check_applied(self, files: Sequence[MergedFile], *, exact: bool = False) -> dict[str, EditComparison]:
+    async def check_applied(self, files: Sequence[MergedFile], *, exact: bool = False) -> dict[str, SplitEdit]:
         """Compare an edit with the current state of its files and return the comparisons by URI.
 
         The comparison runs in a thread. If `exact` is True, the result makes no allowance for the user's own changes.
@@ -382,13 +347,13 @@ class EditVerifier:
 
     async def wait_until_applied(
         self, files: Sequence[MergedFile], should_stop: Callable[[], bool]
-    ) -> dict[str, EditComparison]:
+    ) -> dict[str, SplitEdit]:
         """Wait until an edit is applied, `should_stop` returns True or a timeout expires.
 
         Return the comparisons by URI. To end the wait, set the event that documents have changed.
         """
         end = time.monotonic() + _MAX_WAIT_SECONDS
-        comparisons: dict[str, EditComparison] = {}
+        comparisons: dict[str, SplitEdit] = {}
         waiting = tuple(files)
         applied_count = 0
         while True:
@@ -418,7 +383,7 @@ class EditVerifier:
 
 def _compare_files(
     files: Sequence[MergedFile], observed: Sequence[Sequence[ObservedFile]], *, exact: bool
-) -> dict[str, EditComparison]:
+) -> dict[str, SplitEdit]:
     """Compare each file's recent texts with the edit. Return, by URI, the comparison with the most applied hunks."""
     return {
         item.file.uri: max(
@@ -429,7 +394,7 @@ def _compare_files(
     }
 
 
-def _count_applied(comparisons: Mapping[str, EditComparison]) -> int:
+def _count_applied(comparisons: Mapping[str, SplitEdit]) -> int:
     return sum(found.hunks.applied + (found.applied_part is not None) for found in comparisons.values())
 
 

@@ -11,10 +11,11 @@ from thinklsp.core.lines import find_changed_blocks
 from thinklsp.core.markdown import wrap_in_fence
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.merge_plan import MergePlan
-from thinklsp.engine.results import EditOutcome, FileStatus, count_unsent_hunks
-from thinklsp.lsp.edits.edit_comparison import DeclinedHunks, EditComparison, UnsavedFile
+from thinklsp.engine.results import EditOutcome, FileStatus, HunkCounts, count_unsent_hunks
+from thinklsp.lsp.edits.edit_comparison import SplitEdit, UnsavedFile
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 
+_DECLINED = "you did not keep this change; the code action `thinklsp: apply` offers it again"
 _WAITING = "it is waiting to be applied"
 _NOT_UNDONE = "not undone; run the undo again"
 _CREATED_EMPTY = "the file was created empty; its text is waiting to be applied"
@@ -57,15 +58,31 @@ def build_outcome(
 
 
 def _add_declined(
-    statuses: Sequence[FileStatus], waiting: Sequence[FileEdit], declined: Mapping[str, DeclinedHunks]
+    statuses: Sequence[FileStatus], waiting: Sequence[FileEdit], declined: Mapping[str, SplitEdit]
 ) -> tuple[tuple[FileStatus, ...], tuple[FileEdit, ...]]:
     """Add the hunks that the user declined to the statuses and to the files that wait."""
     by_uri = {status.uri: status for status in statuses}
     files = {file.uri: file for file in waiting}
-    for uri, hunks in declined.items():
-        files[uri] = hunks.extend(files[uri]) if uri in files else hunks.rest
-        by_uri[uri] = hunks.build_status(by_uri.get(uri))
+    for uri, split in declined.items():
+        if uri in files:
+            # A part of the kept hunks was not applied either.
+            whole = split.change
+            files[uri] = replace(files[uri], after=whole.after, new_uri=whole.new_uri, new_path=whole.new_path)
+        elif split.missing_part is not None:
+            files[uri] = split.missing_part
+        by_uri[uri] = _add_declined_hunks(uri, by_uri.get(uri), split.hunks.pending)
     return tuple(by_uri.values()), tuple(files.values())
+
+
+def _add_declined_hunks(uri: str, kept: FileStatus | None, count: int) -> FileStatus:
+    """Return a file's status. `kept` is the status of the kept hunks, or None if the user kept none."""
+    if kept is None:
+        return FileStatus(uri, "held", _DECLINED, HunkCounts(0, count))
+    hunks = HunkCounts(kept.hunks.applied, kept.hunks.pending + count)
+    if kept.status != "applied":
+        return replace(kept, hunks=hunks)
+    reason = f"you kept {hunks.applied} of {hunks.applied + hunks.pending} changes"
+    return replace(kept, status="some", reason=reason, hunks=hunks)
 
 
 def reject_all(plan: MergePlan, reason: str) -> tuple[FileStatus, ...]:
@@ -73,9 +90,7 @@ def reject_all(plan: MergePlan, reason: str) -> tuple[FileStatus, ...]:
     return (*rejected, *plan.rejected)
 
 
-def build_statuses(
-    comparisons: Mapping[str, EditComparison], reason: str | None, *, undo: bool
-) -> tuple[FileStatus, ...]:
+def build_statuses(comparisons: Mapping[str, SplitEdit], reason: str | None, *, undo: bool) -> tuple[FileStatus, ...]:
     """Return a status for each file in a sent edit.
 
     `reason` is the editor's explanation if it did not apply the edit.
@@ -83,7 +98,7 @@ def build_statuses(
     return tuple(_build_status(uri, found, reason, undo=undo) for uri, found in comparisons.items())
 
 
-def _build_status(uri: str, comparison: EditComparison, reason: str | None, *, undo: bool) -> FileStatus:
+def _build_status(uri: str, comparison: SplitEdit, reason: str | None, *, undo: bool) -> FileStatus:
     hunks = comparison.hunks
     if comparison.missing_part is None:
         return FileStatus(uri, "applied", hunks=hunks)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,17 +19,17 @@ from thinklsp.core.edits import EditSet, FileEdit, count_changed_lines, format_d
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.merge_plan import MergedFile, MergePlan, Scope, build_sent_edit
 from thinklsp.engine.review_policy import (
-    find_download_hosts,
+    DOWNLOADS,
+    UNTRUSTED,
+    find_added_hosts,
     find_hunk_reasons,
-    is_outside_scope,
-    is_untrusted,
     should_review,
 )
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_comparison import (
-    DeclinedHunks,
     HunkNumbers,
+    SplitEdit,
     build_reasons,
     number_hunks,
     parse_hunks,
@@ -111,13 +111,12 @@ def _list_reasons(plan: MergePlan, scope: Scope | None) -> list[dict[str, Any]]:
 def _select_hunks(pending: PendingEdit, plan: MergePlan, kept: HunkNumbers) -> PendingEdit | None:
     """Return the edit with only the kept hunks, or None if the user kept none."""
     files: dict[str, FileEdit | None] = {file.uri: file for file in pending.files}
-    declined: dict[str, DeclinedHunks] = {}
+    declined: dict[str, SplitEdit] = {}
     for item in plan.mergeable:
         uri = item.file.uri
-        part, rest = split_hunks(build_sent_edit(item), kept.get(uri, frozenset()))
-        if rest is not None:
-            declined[uri] = rest
-            files[uri] = part
+        split = split_hunks(build_sent_edit(item), kept.get(uri, frozenset()))
+        if split.missing_part is not None:
+            declined[uri], files[uri] = split, split.applied_part
     remaining = tuple(file for file in files.values() if file is not None)
     return replace(pending, files=remaining, declined=declined) if remaining else None
 
@@ -128,9 +127,10 @@ def _describe_plan(plan: MergePlan, review: Review, scope: Scope | None) -> str:
     count = max(_MAX_CHANGES, sum(item.file.is_file_operation for item in items))
     more = f" and {len(items) - count} more" if len(items) > count else ""
     files = ", ".join(map(_describe_change, items[:count])) + more
-    if review == "auto" and any(is_untrusted(item.file, scope) for item in plan.mergeable):
+    reasons = {reason for item in items for reason in find_hunk_reasons(item, scope)} if review == "auto" else set()
+    if UNTRUSTED in reasons:
         return f"would change files in a folder that you do not trust: {files}"
-    goes_beyond = review == "auto" and any(is_outside_scope(item, scope) for item in plan.mergeable)
+    goes_beyond = any(reason is not None and not reason.startswith(DOWNLOADS) for reason in reasons)
     return f"goes beyond the requested file or lines: {files}" if goes_beyond else f"would change {files}"
 
 
@@ -141,9 +141,9 @@ def _describe_change(item: MergedFile) -> str:
     if item.file.new_uri is not None:
         return f"renames {path} to {escape_invisible(item.file.new_path or item.file.new_uri)}"
     added, removed = count_changed_lines(item.current.text or "", item.after or "")
-    hosts = ", ".join(find_download_hosts(item))
+    hosts = ", ".join(find_added_hosts(item.file.before or "", item.after or ""))
     verb = "creates " if item.file.is_creation else ""
-    return f"{verb}{path} (+{added} −{removed}{f', makes the editor download a schema from {hosts}' if hosts else ''})"
+    return f"{verb}{path} (+{added} −{removed}{f', {DOWNLOADS} {hosts}' if hosts else ''})"
 
 
 _MAX_TURNS = 50
@@ -157,20 +157,17 @@ class _SentEdit:
     changes: dict[str, FileEdit] = field(default_factory=dict)
     undone: dict[str, frozenset[int]] = field(default_factory=dict)
 
-    def add_undone(self, undone: HunkNumbers) -> list[DeclinedHunks]:
+    def add_undone(self, undone: HunkNumbers) -> list[SplitEdit]:
         """Record undone hunks, and return all undone hunks of these files. Unknown files and numbers are ignored.
 
         This method compares the texts of the files, so it runs in a thread.
         """
-        declined = []
+        splits = []
         for uri in undone.keys() & self.changes.keys():
-            change = self.changes[uri]
-            all_numbers = frozenset(range(number_hunks(change)))
+            all_numbers = frozenset(range(number_hunks(self.changes[uri])))
             self.undone[uri] = self.undone.get(uri, frozenset()) | (undone[uri] & all_numbers)
-            _, hunks = split_hunks(change, all_numbers - self.undone[uri])
-            if hunks is not None:
-                declined.append(hunks)
-        return declined
+            splits.append(split_hunks(self.changes[uri], all_numbers - self.undone[uri]))
+        return [split for split in splits if split.missing_part is not None]
 
 
 class UndoneHunks:
@@ -206,7 +203,7 @@ class UndoneHunks:
                 return
             self._keep_pending(sent, declined)
             await self._ledger.record_undone_hunks(
-                turn_id, sent.pending.session_id, {hunks.whole.uri for hunks in declined if hunks.rest is hunks.whole}
+                turn_id, sent.pending.session_id, {split.change.uri for split in declined if split.applied_part is None}
             )
 
     async def wait_until_recorded(self) -> None:
@@ -214,18 +211,14 @@ class UndoneHunks:
         async with self._lock:
             pass
 
-    def _keep_pending(self, sent: _SentEdit, declined: Sequence[DeclinedHunks]) -> None:
+    def _keep_pending(self, sent: _SentEdit, splits: Sequence[SplitEdit]) -> None:
         """Add the undone hunks to the turn's pending edit, which may already contain other hunks of the same files."""
-        pending = self._pending_edits.get(turn_id := sent.pending.turn_id)
+        pending = self._pending_edits.get(sent.pending.turn_id)
         files: dict[str, FileEdit] = {} if pending is None else {file.uri: file for file in pending.files}
-        files |= {hunks.whole.uri: _extend(hunks, files) for hunks in declined}
-        self._pending_edits.keep(
-            replace(sent.pending, turn_id=turn_id, files=tuple(files.values()), declined={}, state="held")
-        )
-
-
-def _extend(hunks: DeclinedHunks, files: Mapping[str, FileEdit]) -> FileEdit:
-    earlier = files.get(hunks.whole.uri)
-    if earlier is None:
-        return hunks.rest
-    return replace(hunks.rest, after=earlier.after, new_uri=earlier.new_uri, new_path=earlier.new_path)
+        for split in splits:
+            uri, rest = split.change.uri, split.missing_part
+            if rest is not None and (earlier := files.get(uri)) is not None:
+                rest = replace(rest, after=earlier.after, new_uri=earlier.new_uri, new_path=earlier.new_path)
+            if rest is not None:
+                files[uri] = rest
+        self._pending_edits.keep(replace(sent.pending, files=tuple(files.values()), declined={}, state="held"))

@@ -14,7 +14,7 @@ from thinklsp.core.edits import FileEdit
 from thinklsp.engine.merge_plan import FileState, UndoPlan, plan_merge
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
-from thinklsp.lsp.edits.edit_comparison import DeclinedHunks, describe_change
+from thinklsp.lsp.edits.edit_comparison import SplitEdit, describe_change
 from thinklsp.lsp.edits.workspace_edits import build_workspace_edit
 
 _MAX_PENDING = 50
@@ -53,7 +53,7 @@ class PendingEdit:
     explanation: str = ""
     model: str = ""
     verified: VerificationOutcome | None = None
-    declined: Mapping[str, DeclinedHunks] = field(default_factory=dict)
+    declined: Mapping[str, SplitEdit] = field(default_factory=dict)
 
     def move(self, uris: Mapping[str, str]) -> PendingEdit:
         """Return the edit with other URIs for its files. `uris` maps the present URIs to the new ones."""
@@ -65,13 +65,16 @@ class PendingEdit:
             return self
         undo = self.undo
         declined = (
-            replace(hunks, whole=move_file(hunks.whole), rest=move_file(hunks.rest)) for hunks in self.declined.values()
+            replace(
+                split, change=move_file(split.change), missing_part=split.missing_part and move_file(split.missing_part)
+            )
+            for split in self.declined.values()
         )
         return replace(
             self,
             files=tuple(map(move_file, self.files)),
             conflict_texts={uris.get(uri, uri): text for uri, text in self.conflict_texts.items()},
-            declined={hunks.whole.uri: hunks for hunks in declined},
+            declined={split.change.uri: split for split in declined},
             undo=undo
             and replace(undo, ledger_uris={uris.get(uri, uri): names for uri, names in undo.ledger_uris.items()}),
         )

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 
 from lsprotocol import types
-from lsprotocol.types import ChangeAnnotation, Range
 
 from thinklsp.core.choices import Review
-from thinklsp.core.edits import FileEdit, TextEdit, compute_hunks
+from thinklsp.core.edits import FileEdit, compute_hunks
 from thinklsp.core.errors import PathRefused
-from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.merge_plan import MergedFile, Scope
 from thinklsp.engine.review_policy import find_file_reason, find_lines_reason, find_operation_reason
-from thinklsp.lsp.documents.code_locations import find_enclosing_definition
 from thinklsp.lsp.editor.client import ClientFeatures
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
@@ -27,15 +24,14 @@ from thinklsp.workspace.uri import RelPath, path_to_uri
 
 # The maximum number of annotations. Further hunks share two annotations, one with and one without confirmation.
 _MAX_ANNOTATIONS = 60
-# The maximum number of lines between hunks that share an annotation, in general and within a definition.
-_MAX_GAP_LINES, _MAX_GAP_LINES_IN_DEFINITION = 3, 40
+# The maximum number of lines between hunks that share an annotation.
+_MAX_GAP_LINES = 3
 _MAX_TITLE_LENGTH, _MAX_LABEL_LENGTH = 60, 120
-_MORE_CHANGES = "more changes"
 
 
 @dataclass(slots=True)
 class _HunkGroup:
-    """Hunks in a file that share an annotation.
+    """Neighbouring hunks in a file that share an annotation.
 
     `first` and `last` are zero-based lines. `reason` explains why the hunks need a review, or is None if the user
     requested them.
@@ -43,13 +39,13 @@ class _HunkGroup:
 
     first: int
     last: int
-    definition: str | None
     reason: str | None
+    count: int = 1
 
 
 @dataclass(slots=True)
-class Annotations:
-    """The change annotations for a workspace edit.
+class _Annotations:
+    """The change annotations for a workspace edit, by id.
 
     `verified` describes the result of the tests. It is empty if no tests ran.
     """
@@ -57,12 +53,8 @@ class Annotations:
     title: str
     review: Review
     scope: Scope | None
-    verified: str = ""
-    _annotations: dict[str, ChangeAnnotation] = field(default_factory=dict)
-
-    def collect(self) -> dict[str, ChangeAnnotation] | None:
-        """Return all annotations by id, or None if there are none."""
-        return self._annotations or None
+    verified: str
+    by_id: dict[str, types.ChangeAnnotation] = field(default_factory=dict)
 
     def add_operation(self, file: FileEdit) -> str:
         """Add an annotation for an operation on an entire file and return its id."""
@@ -73,57 +65,40 @@ class Annotations:
         )
         return self._add(summary, find_operation_reason(file, self.scope))
 
-    def add_hunks(self, file: FileEdit, text: str, ranges: Sequence[Range]) -> list[str]:
-        """Add annotations for a file's hunks and return the id for each hunk. The hunks replace `ranges` in `text`."""
-        lines = split_lines(text)
-        reason = find_file_reason(file, self.scope)
+    def add_hunks(self, file: FileEdit, ranges: Sequence[types.Range]) -> list[str]:
+        """Add annotations for a file's hunks and return the id for each hunk."""
+        file_reason = find_file_reason(file, self.scope)
         groups: list[_HunkGroup] = []
-        owners: list[int] = []
         for range_ in ranges:
-            group = self._build_group(file, lines, range_, reason)
-            if not groups or not _is_same_group(groups[-1], group):
-                groups.append(group)
-            groups[-1].last = max(groups[-1].last, group.last)
-            owners.append(len(groups) - 1)
-        ids = [self._add(_format_location(file, group), group.reason) for group in groups]
-        return [ids[owner] for owner in owners]
-
-    def _build_group(self, file: FileEdit, lines: Sequence[str], range_: Range, reason: str | None) -> _HunkGroup:
-        first, last = range_.start.line, range_.end.line
-        reason = reason or find_lines_reason(self.scope, (first, last))
-        last_line = last - 1 if last > first and range_.end.character == 0 else last
-        return _HunkGroup(first, last_line, find_enclosing_definition(lines, first, file.path), reason)
+            first, last = range_.start.line, range_.end.line
+            reason = file_reason or find_lines_reason(self.scope, (first, last))
+            last_line = last - 1 if last > first and range_.end.character == 0 else last
+            group = groups[-1] if groups else None
+            if group is not None and group.reason == reason and first - group.last <= _MAX_GAP_LINES:
+                group.last, group.count = max(group.last, last_line), group.count + 1
+            else:
+                groups.append(_HunkGroup(first, last_line, reason))
+        name = file.path.rpartition("/")[2]
+        return [id_ for group in groups for id_ in [self._add(_format_place(name, group), group.reason)] * group.count]
 
     def _add(self, summary: str, reason: str | None) -> str:
         asks = reason is not None or self.review == "always"
-        name = f"thinklsp-{len(self._annotations) + 1}"
-        if len(self._annotations) >= _MAX_ANNOTATIONS:
-            name, summary = ("thinklsp-rest-asked" if asks else "thinklsp-rest"), _MORE_CHANGES
-        self._annotations.setdefault(name, self._build_annotation(summary, reason, asks=asks))
-        return name
-
-    def _build_annotation(self, summary: str, reason: str | None, *, asks: bool) -> ChangeAnnotation:
+        id_ = f"thinklsp-{len(self.by_id) + 1}"
+        if len(self.by_id) >= _MAX_ANNOTATIONS:
+            id_, summary = ("thinklsp-rest-asked" if asks else "thinklsp-rest"), "more changes"
         detail = reason or (
             "requested by you" if self.scope is None or self.scope.uri is None else "in the requested file or lines"
         )
         description = f"{detail}. {self.verified}" if self.verified else detail
         label = _truncate(f"thinklsp: {_truncate(self.title, _MAX_TITLE_LENGTH)} – {summary}", _MAX_LABEL_LENGTH)
-        return ChangeAnnotation(label, needs_confirmation=asks, description=description)
+        annotation = types.ChangeAnnotation(label, needs_confirmation=asks, description=description)
+        self.by_id.setdefault(id_, annotation)
+        return id_
 
 
-def _is_same_group(group: _HunkGroup, hunk: _HunkGroup) -> bool:
-    gap = hunk.first - group.last
-    near = gap <= _MAX_GAP_LINES or (
-        hunk.definition is not None and hunk.definition == group.definition and gap <= _MAX_GAP_LINES_IN_DEFINITION
-    )
-    return near and hunk.reason == group.reason
-
-
-def _format_location(file: FileEdit, group: _HunkGroup) -> str:
+def _format_place(name: str, group: _HunkGroup) -> str:
     first, last = group.first + 1, group.last + 1
-    lines = f"line {first}" if last <= first else f"lines {first}–{last}"
-    name = file.path.rpartition("/")[2]
-    return f"{name}: {group.definition} ({lines})" if group.definition else f"{name} ({lines})"
+    return f"{name} (line {first})" if last <= first else f"{name} (lines {first}–{last})"
 
 
 def _truncate(text: str, max_length: int) -> str:
@@ -154,20 +129,18 @@ def build_workspace_edit(
     if not features.document_changes:
         return types.WorkspaceEdit(changes={item.file.uri: _build_text_edits(item, encoding) for item in files})
     annotated = features.change_annotations and review != "never"
-    annotations = Annotations(title, review, scope, verified) if annotated else None
+    annotations = _Annotations(title, review, scope, verified) if annotated else None
     ends_new_files = features.ends_new_files
     changes = [
         change
         for item in files
         for change in _build_changes(item, encoding, annotations, ends_new_files=ends_new_files)
     ]
-    return types.WorkspaceEdit(
-        document_changes=changes, change_annotations=None if annotations is None else annotations.collect()
-    )
+    return types.WorkspaceEdit(document_changes=changes, change_annotations=(annotations and annotations.by_id) or None)
 
 
 def _build_changes(
-    item: MergedFile, encoding: Encoding, annotations: Annotations | None, *, ends_new_files: bool
+    item: MergedFile, encoding: Encoding, annotations: _Annotations | None, *, ends_new_files: bool
 ) -> Iterator[Change]:
     file, creates = item.file, item.current.text is None
     file_annotation_id: str | None = None
@@ -189,9 +162,7 @@ def _build_changes(
     if annotations is not None:
         ranges = [edit.range for edit in edits]
         ids = (
-            [file_annotation_id] * len(edits)
-            if file_annotation_id and creates
-            else annotations.add_hunks(file, item.current.text or "", ranges)
+            [file_annotation_id] * len(edits) if file_annotation_id and creates else annotations.add_hunks(file, ranges)
         )
         edits = [
             types.AnnotatedTextEdit(annotation_id, edit.range, edit.new_text)
@@ -213,11 +184,9 @@ def build_document_edit(
 def _build_text_edits(item: MergedFile, encoding: Encoding) -> list[types.TextEdit]:
     before, after = item.current.text or "", item.after or ""
     lines = PositionMap(before, encoding)
-    return [_to_text_edit(edit, lines) for edit in compute_hunks(before, after)]
-
-
-def _to_text_edit(edit: TextEdit, lines: PositionMap) -> types.TextEdit:
-    return types.TextEdit(lines.to_range(edit.start, edit.end), edit.new_text)
+    return [
+        types.TextEdit(lines.to_range(hunk.start, hunk.end), hunk.new_text) for hunk in compute_hunks(before, after)
+    ]
 
 
 _IMPOSSIBLE = "it requires an open folder and an editor that can create files."
@@ -270,7 +239,8 @@ class GeneratedDocuments:
         # Use two edits. Within one edit, Emacs lsp-mode writes the text before it creates the folder and the file.
         if not await self._apply(types.CreateFile(uri, options=CREATE_OPTIONS)):
             return None
-        if await self._apply(_build_first_text(uri, text)):
+        start = types.Position(0, 0)
+        if await self._apply(build_document_edit(uri, None, [types.TextEdit(types.Range(start, start), text)])):
             return uri
         problem = self.problem
         if "delete" in self._state.client.features.resource_operations:
@@ -307,8 +277,3 @@ class GeneratedDocuments:
             self.problem = str(error)
             return None
         return path_to_uri("/".join((root.given_path, *parts, file)))
-
-
-def _build_first_text(uri: str, text: str) -> types.TextDocumentEdit:
-    start = types.Position(0, 0)
-    return build_document_edit(uri, None, [types.TextEdit(types.Range(start, start), text)])
