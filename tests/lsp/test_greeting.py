@@ -89,6 +89,18 @@ USUAL = {
         }
     ),
     "capabilities of a later version": message(PLAIN | {"capabilities": {"textDocument": {"hover": "yes", "new": []}}}),
+    "no capabilities": message({"processId": None, "rootUri": None}),
+    "a process that is none": message(PLAIN | {"processId": "1"}),
+    "a root elsewhere": message(PLAIN | {"rootUri": "http://host/ws"}),
+    "a folder without a name": message(PLAIN | {"workspaceFolders": [{"uri": "file:///ws"}]}),
+    "encodings in one text": general(positionEncodings="utf-8"),
+    "an encoding that is a number": general(positionEncodings=["utf-8", 8]),
+    "a general part that does not fit": general(positionEncodings=["utf-8"], markdown={"version": "1"}),
+    "a general part of another kind": message(PLAIN | {"capabilities": {"general": []}}),
+    "a general part of a later version": general(positionEncodings=["utf-8"], new={}),
+    "a member of it of another kind": general(markdown="marked"),
+    "a field of it of another kind": general(markdown={"parser": 1}),
+    "numbers in it for names": general(staleRequestSupport={"cancel": True, "retryOnContentModified": [1]}),
 }
 # Whatever is odd is left to the whole server.
 ODD = {
@@ -106,21 +118,9 @@ ODD = {
     "another version": encoded(message(jsonrpc="1.0")),
     "no params": encoded({"jsonrpc": "2.0", "id": 1, "method": "initialize"}),
     "params in a list": encoded(message([])),
-    "no capabilities": encoded(message({"processId": None, "rootUri": None})),
     "a number too many": b'{"jsonrpc":"2.0","id":NaN,"method":"initialize","params":{}}',
     "a member twice": b'{"jsonrpc":"2.0","id":1,"id":1,"method":"initialize","params":{"capabilities":{}}}',
     "nesting": encoded(message(PLAIN | {"x": json.loads("[" * 90 + "]" * 90)})),
-    "a process that is none": encoded(message(PLAIN | {"processId": "1"})),
-    "a root elsewhere": encoded(message(PLAIN | {"rootUri": "http://host/ws"})),
-    "a folder without a name": encoded(message(PLAIN | {"workspaceFolders": [{"uri": "file:///ws"}]})),
-    "encodings in one text": encoded(general(positionEncodings="utf-8")),
-    "an encoding that is a number": encoded(general(positionEncodings=["utf-8", 8])),
-    "a general part that does not fit": encoded(general(positionEncodings=["utf-8"], markdown={"version": "1"})),
-    "a general part of another kind": encoded(message(PLAIN | {"capabilities": {"general": []}})),
-    "a general part of a later version": encoded(general(positionEncodings=["utf-8"], new={})),
-    "a member of it of another kind": encoded(general(markdown="marked")),
-    "a field of it of another kind": encoded(general(markdown={"parser": 1})),
-    "numbers in it for names": encoded(general(staleRequestSupport={"cancel": True, "retryOnContentModified": [1]})),
 }
 
 

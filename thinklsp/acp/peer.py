@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -57,9 +56,6 @@ class AcpPeer:
 
     def receive(self, line: bytes | BadFrame) -> None:
         """Handle a line from the client. This method never raises."""
-        if isinstance(line, BadFrame):
-            self._send_error(None, rpc.INVALID_REQUEST, line.reason)
-            return
         message = rpc.parse_message(line)
         match message:
             case rpc.InvalidMessage():
@@ -167,19 +163,8 @@ class AcpPeer:
         self.notify("$/cancel_request", {"requestId": number})
 
     def _answer_error(self, request_id: rpc.RequestId, error: BaseException) -> None:
-        match error:
-            case asyncio.CancelledError():
-                self._send_error(request_id, rpc.REQUEST_CANCELLED, "The request was cancelled.")
-            case AcpError():
-                self._send_error(request_id, error.code, str(error))
-            case rpc.InvalidParams():
-                self._send_error(request_id, rpc.INVALID_PARAMS, str(error))
-            case _:
-                error_id = secrets.token_hex(4)
-                if not isinstance(error, ThinkLspError):
-                    _log.error("internal error %s", error_id, exc_info=error)
-                text = rpc.format_error_with_id(error, error_id)
-                self._send_error(request_id, rpc.INTERNAL_ERROR, text)
+        failed_code = error.code if isinstance(error, AcpError) else rpc.INTERNAL_ERROR
+        self._send_error(request_id, *rpc.describe_error(error, failed_code))
 
     def _send_error(self, request_id: rpc.RequestId | None, code: int, text: str) -> None:
         self._write({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
+import logging
+import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,6 +15,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.json_codec import is_shallow
+from thinklsp.jsonrpc.framing import BadFrame
+
+_log = logging.getLogger(__name__)
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -56,23 +62,24 @@ def is_thread_limit_error(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
-def find_error_code(error: BaseException) -> int:
-    if isinstance(error, InvalidParams):
-        return INVALID_PARAMS
-    return INTERNAL_ERROR if _find_user_message(error) is None else REQUEST_FAILED
-
-
 def format_error(error: BaseException) -> str:
     """Return the error's message if it is meant for users, or a general message otherwise."""
     return _find_user_message(error) or "an internal error; see the server's log"
 
 
-def format_error_with_id(error: BaseException, error_id: str) -> str:
-    """Return the message for an error response. Internal errors get a number that also appears in the log."""
-    return (
-        _find_user_message(error)
-        or f"thinklsp had an internal error (number {error_id}); see the server's log for details."
-    )
+def describe_error(error: BaseException, failed_code: int) -> tuple[int, str]:
+    """Return the code and the message of an error response. `failed_code` is the code of errors for the user.
+
+    Internal errors get a number that also appears in the log.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return REQUEST_CANCELLED, "The request was cancelled."
+    if (message := _find_user_message(error)) is not None:
+        return INVALID_PARAMS if isinstance(error, InvalidParams) else failed_code, message
+    number = secrets.token_hex(4)
+    _log.error("internal error %s", number, exc_info=error)
+    text = f"thinklsp had an internal error (number {number}); see the server's log for details."
+    return INTERNAL_ERROR, text
 
 
 def _find_user_message(error: BaseException) -> str | None:
@@ -129,7 +136,9 @@ Message = Call | ClientResponse | InvalidMessage | None
 """A parsed message. None stands for an invalid notification or an invalid response: the server ignores both."""
 
 
-def parse_message(body: bytes) -> Message:
+def parse_message(frame: bytes | BadFrame) -> Message:
+    if isinstance(frame, BadFrame):
+        return InvalidMessage(None, INVALID_REQUEST, frame.reason)
     duplicates: list[str] = []
 
     def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -139,7 +148,7 @@ def parse_message(body: bytes) -> Message:
         return result
 
     try:
-        message = json.loads(body.decode("utf-8"), parse_constant=_reject_constant, object_pairs_hook=build_object)
+        message = json.loads(frame.decode("utf-8"), parse_constant=_reject_constant, object_pairs_hook=build_object)
     except (ValueError, RecursionError):
         return InvalidMessage(None, PARSE_ERROR, "The message is not valid JSON.")
     if not isinstance(message, dict):

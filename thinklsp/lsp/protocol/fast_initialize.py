@@ -15,7 +15,6 @@ from thinklsp.jsonrpc.first_message import FirstInput, answer_first_message, bui
 # Do not import `typing`. Its import takes as long as the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from thinklsp.lsp.protocol.positions import Encoding
@@ -93,71 +92,16 @@ def _build_frame(body: bytes) -> bytes | None:
 def build_initialize_reply(body: bytes) -> bytes | None:
     """Return the reply to an ordinary `initialize` request, or None for any other message."""
     request = parse_initialize(body)
-    if request is None or not _has_ordinary_params(request[1]):
+    if request is None:
         return None
-    encoding = choose_encoding(request[1]["capabilities"])
-    if encoding is None:
-        return None
-    result = {"capabilities": build_capabilities(encoding), "serverInfo": {"name": "thinklsp", "version": __version__}}
+    capabilities = build_capabilities(choose_encoding(request[1].get("capabilities")))
+    result = {"capabilities": capabilities, "serverInfo": {"name": "thinklsp", "version": __version__}}
     return build_response(request[0], result)
 
 
-def _has_ordinary_params(params: Mapping[str, Any]) -> bool:
-    process, root, path = params.get("processId"), params.get("rootUri"), params.get("rootPath")
-    folders = params.get("workspaceFolders")
-    return (
-        (process is None or type(process) is int)
-        and (root is None or _is_file(root))
-        and (path is None or isinstance(path, str))
-        and (folders is None or (isinstance(folders, list) and all(map(_is_folder, folders))))
-        and isinstance(params.get("capabilities"), dict)
-    )
-
-
-def _is_file(uri: object) -> bool:
-    return isinstance(uri, str) and uri.startswith("file:///")
-
-
-def _is_folder(folder: object) -> bool:
-    return isinstance(folder, dict) and _is_file(folder.get("uri")) and isinstance(folder.get("name"), str)
-
-
-def choose_encoding(announced: Mapping[str, Any]) -> Encoding | None:
-    """Return the first supported encoding in the client's list, or None if the list has an unexpected form."""
-    general = announced.get("general")
-    if general is None:
-        return "utf-16"
-    if not isinstance(general, dict) or set(general) - {"positionEncodings"} - set(_GENERAL_FIELDS):
-        return None
-    if not all(_matches_form(general.get(name), form) for name, form in _GENERAL_FIELDS.items()):
-        return None
-    offered = general.get("positionEncodings")
-    if offered is None:
-        return "utf-16"
-    if not isinstance(offered, list) or not all(isinstance(name, str) for name in offered):
-        return None
-    return next((name for name in offered if name in _ENCODINGS), "utf-16")
-
-
-# The members of `general` other than `positionEncodings`. Each field has a type and may be required.
-_GENERAL_FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
-    "staleRequestSupport": {"cancel": (bool, True), "retryOnContentModified": (list, True)},
-    "regularExpressions": {"engine": (str, True), "version": (str, False)},
-    "markdown": {"parser": (str, True), "version": (str, False), "allowedTags": (list, False)},
-}
-
-
-def _matches_form(value: object, form: Mapping[str, tuple[type, bool]]) -> bool:
-    if value is None:
-        return True
-    if not isinstance(value, dict) or set(value) - set(form):
-        return False
-    for name, (kind, is_required) in form.items():
-        item = value.get(name)
-        if item is None and (is_required or name in value):
-            return False
-        if item is not None and not isinstance(item, kind):
-            return False
-        if isinstance(item, list) and not all(isinstance(element, str) for element in item):
-            return False
-    return True
+def choose_encoding(capabilities: object) -> Encoding:
+    """Return the first supported encoding in the client's list. Values that do not fit are ignored."""
+    general = capabilities.get("general") if isinstance(capabilities, dict) else None
+    offered = general.get("positionEncodings") if isinstance(general, dict) else None
+    names = offered if isinstance(offered, list) else []
+    return next((name for name in names if name in _ENCODINGS), "utf-16")

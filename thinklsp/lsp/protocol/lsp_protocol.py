@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -87,10 +86,7 @@ class LspProtocol(LanguageServerProtocol):
 
     def receive(self, frame: bytes | BadFrame) -> None:
         """Handle a message. This method never raises."""
-        if isinstance(frame, BadFrame):
-            message: rpc.Message = rpc.InvalidMessage(None, rpc.INVALID_REQUEST, frame.reason)
-        else:
-            message = rpc.parse_message(frame)
+        message = rpc.parse_message(frame)
         match message:
             case rpc.InvalidMessage():
                 self._send_error(message.id, message.code, message.text)
@@ -337,15 +333,9 @@ class LspProtocol(LanguageServerProtocol):
             self._write(body)
 
     def _answer_error(self, request_id: rpc.RequestId, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            self._send_error(request_id, rpc.REQUEST_CANCELLED, "The request was cancelled.")
-            return
-        error_id = secrets.token_hex(4)
-        code = rpc.find_error_code(error)
-        if code == rpc.INTERNAL_ERROR:
-            _log.error("internal error %s", error_id, exc_info=error)
         more = {"data": error.data} if isinstance(error, rpc.TurnError) else {}
-        self._send_error(request_id, code, rpc.format_error_with_id(error, error_id), **more)
+        code, text = rpc.describe_error(error, rpc.REQUEST_FAILED)
+        self._send_error(request_id, code, text, **more)
 
     def _send_error(self, request_id: rpc.RequestId | None, code: int, text: str, **more: object) -> None:
         self._send_data({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text, **more}})

@@ -287,7 +287,7 @@ async def _authenticate_client(
     with suppress(ClientDisconnected, TimeoutError):
         async with asyncio.timeout(registry.authentication_seconds):
             first, *rest = await stream.read(_MAX_UNAUTHENTICATED_BYTES)
-            message = None if isinstance(first, BadFrame) else rpc.parse_message(first)
+            message = rpc.parse_message(first)
             request = message if isinstance(message, rpc.Request) else None
             code = rpc.REQUEST_FAILED
             if request is None or request.method != "initialize":
