@@ -78,7 +78,7 @@ _SIGNS: dict[str, _Signs] = {
     "powershell": _Signs(_HASH, ((r"<\#", r"\#>"),), (_DOUBLE, r"'[^'\n]*'")),
     # The markers for unknown languages. Ambiguous markers are recognized only at the beginning of a line.
     "": _Signs(
-        rf"{_HASH}|(?<!\S)//+", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE), starting=r"""--+|;+|%+|"+|\*+(?!/)|REM\b"""
+        rf"{_HASH}|(?<!\S)//+", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE), starting=r"""--+|;+|%+|"+|\*+(?!/)|@?REM\b|::"""
     ),
 }  # fmt: skip
 
