@@ -29,7 +29,6 @@ ADAPTIVE = Thinking("adaptive")
 MODEL, OLD = "claude-opus-5-5", "claude-sonnet-4-5"
 ANTHROPIC, RESPONSES, CHAT = AnthropicAdapter(), OpenAiResponsesAdapter(), OpenAiChatAdapter(server())
 TEXT = stream("text")
-THOUGHT = stream("thinking_then_tool")
 
 
 def events(*contents: object) -> bytes:
@@ -72,7 +71,6 @@ def lost(answers: str, reason: str, model: str = MODEL) -> tuple[str, ...]:
 
 
 BUDGET = Thinking("manual", 2_000)
-NOT_THOUGHT = (f"{OLD} answered without thinking, although it had a thinking budget.",)
 TABLE: dict[str, Row] = {
     "its own thinking": Row(thought),
     "words of others without thinking": Row(
@@ -115,8 +113,6 @@ TABLE: dict[str, Row] = {
         form=BUDGET,
         model=("anthropic", OLD),
     ),
-    "a budget, and no thinking": Row(lambda _: (A,), NOT_THOUGHT, NOT_THOUGHT, form=BUDGET, model=("anthropic", OLD)),
-    "a budget, and thinking": Row(lambda _: (A,), form=BUDGET, model=("anthropic", OLD), answer=THOUGHT),
     "a gateway dropped what Responses seals": Row(
         lambda _: (A,), (UNSIGNED_NOTICE,), model=("openai", "gpt-6-sol"), adapter=RESPONSES, answer=reasoned()
     ),

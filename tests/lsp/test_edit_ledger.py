@@ -16,12 +16,10 @@ from tests.support.stored_sessions import full_session, opened
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.engine.merge_plan import FileState, MergedFile, plan_undo
-from thinklsp.engine.results import FileStatus
 from thinklsp.lsp.editor.client import ApplyReply, ClientFeatures
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.edits.edit_ledger import EditLedger
-from thinklsp.lsp.edits.edit_outcomes import format_waiting
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.ledger import EditIntent, PlannedWrite
 from thinklsp.workspace.paths import compute_workspace_key
@@ -153,6 +151,34 @@ async def test_an_edit_does_not_leave_for_an_earlier_text(
         assert await later.list_unknown_edits(desk.workspace) == (), "every edit is settled"
 
 
+async def test_a_late_answer_is_checked_before_the_edit_is_sent_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user asks for the edit again while the editor has answered and its changes may still arrive."""
+    client, has_come, may_answer, sent = desk.editor.server.state.client, asyncio.Event(), asyncio.Event(), []
+
+    async def apply_edit(_label: str, edit: Any, _on_request_id: Any) -> ApplyReply:
+        sent.append(edit)
+        has_come.set()
+        await may_answer.wait()
+        return ApplyReply(True)
+
+    monkeypatch.setattr(client, "apply_edit", apply_edit)
+    monkeypatch.setattr(client, "features", ClientFeatures(apply_edit=True, document_changes=True))
+    applier = EditApplier(desk.editor.server.state, desk.snapshots, desk.ledger)
+    task = asyncio.create_task(applier.apply(desk.kept()))
+    await has_come.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    may_answer.set()
+    for _ in range(2):
+        [file] = (await applier.apply(desk.kept())).files
+        assert (file.status, len(sent)) == ("unknown", 1)
+    (desk.folder / "a.py").write_text(NEW)
+    [file] = (await applier.apply(desk.kept())).files
+    assert (file.status, len(sent)) == ("applied", 1)
+
+
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arrived: bool) -> None:
     change, back = (PlannedWrite(desk.file.uri, "a.py", *texts) for texts in ((OLD, NEW), (NEW, OLD)))
@@ -189,13 +215,3 @@ async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplo
     assert desk.warnings()[-1].startswith("Could not record the undo in its session: ")
     for said in ("cannot read the edit ledger", "the outcome of an edit could not be", "that the user applied"):
         assert said in caplog.text
-
-
-NAMED = {1: "f0 is", 3: "f0, f1 and f2 are", 9: "f0, f1, f2, f3, f4, f5 and 3 more are"}
-
-
-@pytest.mark.parametrize(("number", "said"), NAMED.items())
-def test_no_more_than_a_few_files_are_named(number: int, said: str) -> None:
-    files = [FileEdit(f"file:///f{place}", f"f{place}", "", "x") for place in range(number)]
-    statuses = [FileStatus(file.uri, "refused", is_pending=True) for file in files]
-    assert format_waiting(statuses, files, None) == f"Nothing was changed; {said} waiting."

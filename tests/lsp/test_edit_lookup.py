@@ -68,7 +68,7 @@ class Desk:
     async def looked_up(self) -> None:
         """Wait until the lookups that were requested so far have ended."""
         await self.editor.settled()
-        async with asyncio.timeout(HANG_SECONDS), self.assistant.edit_lookup._lock:
+        async with asyncio.timeout(HANG_SECONDS), self.assistant.ledger._lookup_lock:
             pass
 
     async def write_elsewhere(self, turn_id: str, before: str | None, after: str | None, **more: Any) -> None:

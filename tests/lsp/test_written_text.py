@@ -31,7 +31,7 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.edits.edit_ledger import AttributedText, Attribution, EditAttribution, UndoableTurn
 from thinklsp.lsp.features.hover import build_hover, extract_first_sentences, format_moment
-from thinklsp.lsp.protocol.positions import Encoding, count_common_ends, find_written_spans, shift_spans
+from thinklsp.lsp.protocol.positions import Encoding, find_written_spans, shift_spans
 
 A, B = "file:///ws/a.py", "file:///ws/b.py"
 FIX = Attribution(
@@ -321,16 +321,6 @@ async def test_reopened_text_has_its_lens_until_it_is_saved(desk: Desk) -> None:
     assert desk.lenses() == ("t1", [1])
     desk.texts.mark_saved(A)
     assert desk.lenses() is None
-
-
-@given(_typed, _typed)
-def test_texts_are_trimmed_to_what_differs(old: str, new: str) -> None:
-    head, tail = count_common_ends(old, new)
-    assert old[:head] == new[:head]
-    assert old[len(old) - tail :] == new[len(new) - tail :]
-    assert head + tail <= min(len(old), len(new))
-    if old == new:
-        assert head + tail == len(old)
 
 
 def open_large_document(desk: Desk) -> Document:

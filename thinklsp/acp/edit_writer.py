@@ -26,7 +26,7 @@ from thinklsp.core.edits import EditSet, FileEdit, compute_hunks, format_diff
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.core.json_codec import encode_json
 from thinklsp.engine import Engine
-from thinklsp.engine.edit_records import build_files_title, settle_unconfirmed, to_planned_write
+from thinklsp.engine.edit_records import build_turn_title, settle_unconfirmed, to_planned_write
 from thinklsp.engine.merge_plan import FileState, MergedFile, build_sent_edit, plan_merge, plan_undo
 from thinklsp.engine.results import FileStatus
 from thinklsp.jsonrpc.rpc_messages import ClientError
@@ -110,8 +110,7 @@ class EditWriter:
         turn = await self._store.find_written_turn(self._folders.key, None, self._session_id)
         if turn is None:
             raise TurnRefused(_NOTHING_TO_UNDO)
-        entries = [entry for edit in turn.edits for entry in edit.entries]
-        plan = plan_undo(turn, build_files_title([entry.write.path for entry in entries], entries[-1].created))
+        plan = plan_undo(turn, build_turn_title(turn))
         statuses: list[FileStatus] = []
         try:
             await self.write(turn.turn_id, plan.files, lambda _: False, statuses, is_undo=True)

@@ -346,9 +346,6 @@ _MIN_SUMMARY_BYTES, _MAX_SUMMARY_BYTES = 4_000, 32_000
 _TRANSCRIPT_SHARE = 0.5
 _MIN_TRANSCRIPT_BYTES = 4_000
 _MAX_ATTEMPTS = 4
-_OWN_SUMMARY_NOTICE = (
-    "The model wrote no summary, so thinklsp recorded the goal, decisions, files and last answers itself."
-)
 
 
 @dataclass(frozen=True, slots=True)

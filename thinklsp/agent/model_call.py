@@ -15,11 +15,12 @@ from itertools import chain, groupby
 from typing import Protocol
 
 from thinklsp.agent.request_fallbacks import (
+    BUDGET_OMITTED_NOTICE,
+    UNSIGNED_NOTICE,
     RequestFallbacks,
-    explain_missing_thinking,
+    ThinkingLoss,
     explain_rejection,
     find_losses,
-    find_losses_in_answer,
     format_effort_notice,
 )
 from thinklsp.core.errors import AuthenticationFailed, ProviderError, StreamProtocolError
@@ -215,7 +216,7 @@ class HttpModelCaller:
             else:
                 if refused is not None:
                     yield self._fallbacks.confirm_stripped(full_request)
-                for notice in self._report_answer(request, attempt, finished):
+                for notice in self._report_answer(request, attempt):
                     yield notice
                 yield finished
                 return
@@ -229,14 +230,14 @@ class HttpModelCaller:
         losses = find_losses(full_request.conversation, request, self._endpoint.build_origin(request.model.id))
         yield from self._fallbacks.report_losses(losses, request.model.id)
 
-    def _report_answer(self, request: ModelRequest, attempt: _Attempt, finished: CallFinished) -> Iterator[Notice]:
+    def _report_answer(self, request: ModelRequest, attempt: _Attempt) -> Iterator[Notice]:
         """Yield notices about problems in a complete answer."""
-        losses = find_losses_in_answer(request, finished.message, is_thinking_unsigned=attempt.is_thinking_unsigned)
-        yield from self._fallbacks.report_losses(losses, request.model.id)
-        missing = explain_missing_thinking(
-            request, finished.message, finished.usage, without_budget=attempt.without_budget
-        )
-        yield from (Notice("warning", text) for text in (*attempt.notices, *missing))
+        if attempt.is_thinking_unsigned:
+            # The start of the conversation identifies the session, so the user sees the notice once per session.
+            loss = ThinkingLoss("unsealed", UNSIGNED_NOTICE, request.conversation[:1])
+            yield from self._fallbacks.report_losses([loss], request.model.id)
+        omitted = (BUDGET_OMITTED_NOTICE,) if attempt.without_budget else ()
+        yield from (Notice("warning", text) for text in (*attempt.notices, *omitted))
 
     def _plan_retry(
         self, error: ProviderError, attempt: _Attempt, history: CallHistory, first_error: ProviderError | None

@@ -26,20 +26,16 @@ from thinklsp.core.messages import (
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
-    ToolResultBlock,
     ToolUseBlock,
     UserMessage,
     strip_opaque_state,
 )
-from thinklsp.core.usage import Usage
 from thinklsp.providers.base import HttpRequest, ModelRequest, Thinking
 from thinklsp.providers.catalogue import ModelInfo, ThinkingForm
 from thinklsp.providers.failures import OutputRejected, OutputTooLong, Remedy, RequestRefused
 
 # Providers that ignore earlier thinking while thinking is off.
 _IGNORING_PROVIDERS = ("anthropic", "simulator")
-# Providers whose models always think at the start of a turn if the request contains a thinking budget.
-_ALWAYS_THINKING_PROVIDERS = ("anthropic", "simulator")
 # Google's signed tool calls contain encrypted thinking, even if no thinking is visible in the answer.
 _SIGNING_PROVIDER = "google"
 
@@ -76,17 +72,6 @@ def find_losses(conversation: Conversation, request: ModelRequest, target: Origi
         yield ThinkingLoss("off", text, conversation[: own[-1] + 1])
 
 
-def find_losses_in_answer(
-    request: ModelRequest, answer: AssistantMessage, *, is_thinking_unsigned: bool
-) -> Iterator[ThinkingLoss]:
-    """Yield a notice if the answer's thinking cannot be sent back, because the provider did not sign it.
-
-    The user sees the notice once per session.
-    """
-    if is_thinking_unsigned and find_thinking_origin(answer) is not None:
-        yield ThinkingLoss("unsealed", UNSIGNED_NOTICE, request.conversation[:1])
-
-
 UNSIGNED_NOTICE = (
     "The provider sent thinking without a signature, so the model cannot read that thinking later. A gateway may have "
     "removed the signature."
@@ -95,24 +80,6 @@ BUDGET_OMITTED_NOTICE = (
     "The running tool calls started without thinking that the model accepts, so the model continues without its "
     "thinking budget until your next prompt."
 )
-
-
-def explain_missing_thinking(
-    request: ModelRequest, answer: AssistantMessage, usage: Usage, *, without_budget: bool
-) -> Iterator[str]:
-    """Yield a notice if the request had a thinking budget but the answer contains no thinking.
-
-    `without_budget` is true if thinklsp had to omit the budget.
-    """
-    if without_budget:
-        yield BUDGET_OMITTED_NOTICE
-        return
-    last = request.conversation[-1] if request.conversation else None
-    starts_turn = last is not None and not any(isinstance(block, ToolResultBlock) for block in last.blocks)
-    has_budget = request.thinking.form == "manual" and request.model.provider in _ALWAYS_THINKING_PROVIDERS
-    has_thinking = find_thinking_origin(answer) is not None or bool(usage.thinking_tokens)
-    if starts_turn and has_budget and not has_thinking and answer.stop_reason != "refusal":
-        yield f"{request.model.id} answered without thinking, although it had a thinking budget."
 
 
 def count_lost_answers(before: Conversation, after: Conversation) -> int:

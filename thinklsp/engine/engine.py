@@ -28,13 +28,7 @@ from thinklsp.engine.mcp_servers import McpServers
 from thinklsp.engine.session_claims import SessionClaims
 from thinklsp.engine.session_stores import TeamBudgets
 from thinklsp.engine.turn import Turn, TurnSetup
-from thinklsp.engine.turn_config import (
-    Choices,
-    build_thinking_plan,
-    build_turn_config,
-    list_overrides,
-    list_unsupported_settings,
-)
+from thinklsp.engine.turn_config import Choices, build_turn_config, list_overrides
 from thinklsp.engine.turn_request import TurnRequest, check_images, read_excerpts, read_images
 from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sandbox_runner
 from thinklsp.engine.user_config import UserConfig, locate_permissions
@@ -57,6 +51,9 @@ from thinklsp.workspace.paths import Root
 _log = logging.getLogger(__name__)
 
 _MAX_METERS = 16
+
+BuildConfig = Callable[[ModelInfo], tuple[TurnConfig, tuple[str, ...]]]
+"""Builds the configuration of a turn with a model. See `build_turn_config`."""
 
 
 class Engine:
@@ -153,23 +150,17 @@ class Engine:
         settings = self._resolve_turn_settings(request, editor, choices, known)
         provider, model = self.resolve_target(settings)
         check_images(images, model, () if known is None else known.conversation)
-        plan = build_thinking_plan(settings, model)
         select_adapter(provider, self.resolve_host(provider))
         runner = await self._create_runner()
-        configured = partial(
-            build_turn_config,
-            settings=settings,
-            mode=request.mode,
-            has_commands=runner is not None,
-            verifies_edits=request.should_verify,
-        )
+        build_config = partial(build_turn_config, settings=settings, request=request, has_commands=runner is not None)
+        config, notices = build_config(model)
         session = known or await self.open_session(None, request.workspace)
         granted = self._session_approvals.setdefault(session.id, set())
-        _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, plan.thinking)
+        _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, config.thinking)
         setup = TurnSetup(
             display=settings.thinking.display,
             review=settings.edits.review,
-            notices=(*config_notices, *plan.notices, *list_unsupported_settings(settings, model)),
+            notices=(*config_notices, *notices),
             excerpts=excerpts,
             images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
@@ -178,7 +169,7 @@ class Engine:
             admit_call=self._budgets.admit_call,
             instructions=self.instructions,
             service_id=identify_service(self.resolve_host(provider)),
-            choose_model=self._create_model_query(provider, model, settings, configured),
+            choose_model=self._create_model_query(provider, model, build_config),
             commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
             prepare_tools=partial(self._mcp_servers.prepare_tools, request, self.user, session.id),
         )
@@ -186,7 +177,7 @@ class Engine:
             turn_id,
             request,
             session,
-            configured(model, plan=plan),
+            config,
             setup,
             self.store,
             self.get_meter(session.id),
@@ -282,16 +273,16 @@ class Engine:
                 remedies.learn(remedy)
 
     def _create_model_query(
-        self, provider: Provider, model: ModelInfo, settings: Settings, build_config: Callable[..., TurnConfig]
+        self, provider: Provider, model: ModelInfo, build_config: BuildConfig
     ) -> Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None:
         """Return a function that queries the server's models before the turn, or None if no query is needed."""
         is_told = self.models.find_capabilities(self.resolve_host(provider)) is not None
         if model.id and (provider != "openai-compatible" or model.context_window is not None or is_told):
             return None
-        return lambda: self._query_server(provider, model.id, settings, build_config)
+        return lambda: self._query_server(provider, model.id, build_config)
 
     async def _query_server(
-        self, provider: Provider, model_id: str, settings: Settings, build_config: Callable[..., TurnConfig]
+        self, provider: Provider, model_id: str, build_config: BuildConfig
     ) -> tuple[TurnConfig, tuple[str, ...]]:
         """Query the server's models. Return the completed turn configuration and notices for the user."""
         access = await self.resolve_access(provider)
@@ -299,15 +290,16 @@ class Engine:
             raise AssertionError("an OpenAI-compatible server must have an address")
         if model_id:
             await self.models.query_context_windows(provider, access)
-            model = self._resolve_model(provider, model_id)
-            return build_config(model, plan=build_thinking_plan(settings, model)), ()
+            return build_config(self._resolve_model(provider, model_id))[0], ()
         cached = self.models.find_capabilities(access)
         models = await self.models.list_models(provider, access)
-        model = self._resolve_model(provider, models[0])
-        plan = build_thinking_plan(settings, model)
+        config, notices = build_config(self._resolve_model(provider, models[0]))
+        if cached is not None and cached.models:
+            return config, notices
         others_text = (
             f" The server has {len(models) - 1} more. To choose one, set `thinklsp.model`." if len(models) > 1 else ""
         )
-        notice = f"No model is set, so the server's first model is used: {model.id}.{others_text}"
-        notices = () if cached is not None and cached.models else (notice,)
-        return build_config(model, plan=plan), (*notices, *plan.notices, *list_unsupported_settings(settings, model))
+        return config, (
+            f"No model is set, so the server's first model is used: {config.model.id}.{others_text}",
+            *notices,
+        )

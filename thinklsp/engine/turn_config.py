@@ -12,7 +12,7 @@ from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.providers.thinking import ThinkingPlan, plan_thinking
 from thinklsp.settings.model import Settings
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, Mode
+from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS
 
 Choices = Mapping[str, object]
 """Settings that the user chose while working, by dotted key."""
@@ -72,30 +72,27 @@ def build_thinking_plan(settings: Settings, model: ModelInfo) -> ThinkingPlan:
 
 
 def build_turn_config(
-    model: ModelInfo,
-    settings: Settings,
-    plan: ThinkingPlan,
-    mode: Mode,
-    *,
-    has_commands: bool = False,
-    verifies_edits: bool = False,
-) -> TurnConfig:
-    """Build the configuration for a turn.
+    model: ModelInfo, *, settings: Settings, request: TurnRequest, has_commands: bool
+) -> tuple[TurnConfig, tuple[str, ...]]:
+    """Build the configuration for a turn. Return it with a notice for each setting that the model does not support.
 
-    `has_commands` is true if the model can run commands. If `verifies_edits` is true and the setting `verify` is
-    `auto`, the turn tests its edits.
+    `has_commands` is true if the model can run commands.
     """
+    plan = build_thinking_plan(settings, model)
     budget = settings.budget
     limits = BudgetLimits(settings.max_steps, budget.tokens_per_turn, budget.usd_per_turn, budget.usd_per_day)
     compaction = settings.compaction
     rules = CompactionRules(compaction.auto, compaction.threshold, compaction.thinking_after, compaction.by)
     tools = TOOLS_WITH_COMMANDS if has_commands else TOOLS
-    is_verified = has_commands and (verifies_edits or (settings.verify == "always" and mode == "agent"))
-    verify = settings.verify if is_verified else "off"
-    return TurnConfig(model, SYSTEM_PROMPT, plan.thinking, plan.max_tokens, limits, mode, rules, tools, verify)
+    is_always_verified = settings.verify == "always" and request.mode == "agent"
+    verify = settings.verify if has_commands and (request.should_verify or is_always_verified) else "off"
+    config = TurnConfig(
+        model, SYSTEM_PROMPT, plan.thinking, plan.max_tokens, limits, request.mode, rules, tools, verify
+    )
+    return config, (*plan.notices, *_list_unsupported_settings(settings, model))
 
 
-def list_unsupported_settings(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
+def _list_unsupported_settings(settings: Settings, model: ModelInfo) -> tuple[str, ...]:
     """Return a notice for each of the user's settings that the model does not support."""
     notices: list[str] = []
     budget, rules = settings.budget, settings.compaction

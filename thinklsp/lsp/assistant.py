@@ -18,7 +18,7 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
-from thinklsp.lsp.edits.edit_ledger import EditLedger, EditLookup
+from thinklsp.lsp.edits.edit_ledger import EditLedger
 from thinklsp.lsp.edits.pending_edits import OfferedEdit
 from thinklsp.lsp.turns.turn_registry import TurnRegistry
 from thinklsp.settings.sources import CheckedSettings, EditorSettings
@@ -41,7 +41,6 @@ class Assistant:
         workspace = self.engine.user.file.workspace
         self.snapshots = Snapshots(state, workspace.allow_protected, workspace.allow_home, workspace.extra_roots)
         self.ledger = EditLedger(state, self.snapshots, self.engine)
-        self.edit_lookup = EditLookup(state, self.ledger)
         self.edit_applier = EditApplier(state, self.snapshots, self.ledger)
         self.preferences = Preferences()
         self.sessions = WorkspaceSessions(self.engine, self._get_workspace, self.preferences)

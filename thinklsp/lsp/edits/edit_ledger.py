@@ -21,7 +21,14 @@ from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.core.text_safety import to_one_line
 from thinklsp.engine import Engine
-from thinklsp.engine.edit_records import build_files_title, format_names, is_undo, settle_unconfirmed, to_planned_write
+from thinklsp.engine.edit_records import (
+    build_files_title,
+    build_turn_title,
+    format_names,
+    is_undo,
+    settle_unconfirmed,
+    to_planned_write,
+)
 from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_undo
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
@@ -217,6 +224,14 @@ class EditLedger:
         # The number of changes to `_turns`. A change while the store reads makes the result useless.
         self._change_count = 0
         self._load_task: asyncio.Future[None] | None = None
+        # The open documents to look up, and the version of the store's data with which each one was looked up.
+        self._waiting: set[str] = set()
+        self._looked_up: dict[str, tuple[int, ...]] = {}
+        self._lookup_lock = asyncio.Lock()
+        state.documents.on_open.append(self.request_lookup)
+        state.documents.on_close.append(self._forget_document)
+        for document in state.documents.list_documents():
+            self.request_lookup(document.uri)
 
     def find_undoable_turn(self, uri: str) -> UndoableTurn | None:
         """Return the newest turn that wrote to a document and was not undone. This method does not access the store."""
@@ -280,14 +295,42 @@ class EditLedger:
                 self.attribution.forget(gone, key)
         return version
 
-    async def list_earlier_texts(self, uri: str) -> list[AttributedText]:
-        """Return the texts that the ledger's edits wrote to a document, without spans. Raise SessionError."""
-        turns, uris = self._turns.get(key := self._state.file_keys.find(uri), {}), self._ledger_uris.get(key)
-        if not uris:
-            return []
-        since = datetime.now(UTC) - _HISTORY
-        edits = await self._engine.store.list_earlier_edits(self._snapshots.key, tuple(uris), since, _MAX_TURNS)
-        return [
+    def request_lookup(self, uri: str) -> None:
+        """Attribute an open document to the edits in the ledger, in the background.
+
+        A document is looked up after it was opened, and again if another process has written to the store since. The
+        session store reads in its own thread, and texts are compared in a thread.
+        """
+        if uri not in self._waiting and not self._state.is_stopped:
+            self._waiting.add(uri)
+            self._state.spawn(self._look_up(uri))
+
+    def _forget_document(self, uri: str) -> None:
+        self._looked_up.pop(uri, None)
+
+    async def _look_up(self, uri: str) -> None:
+        try:
+            async with self._lookup_lock:
+                self._waiting.discard(uri)
+                await asyncio.to_thread(self._state.file_keys.learn, [uri])
+                version, document = await self.refresh(), self._state.documents.get(uri)
+                if document is None or self._looked_up.get(uri) == version:
+                    return
+                if len(document.text) <= _MAX_LENGTH:
+                    await self._attribute(document)
+                if self._state.documents.get(uri) is document:
+                    self._looked_up[uri] = version
+        except SessionError as error:
+            _log.info("cannot look up the edits of a document: %s", error)
+
+    async def _attribute(self, document: Document) -> None:
+        key, text, since = self._state.file_keys.find(document.uri), document.text, datetime.now(UTC) - _HISTORY
+        uris, turns = tuple(self._ledger_uris.get(key, ())), self._turns.get(key, {})
+        known = self.attribution.list_edits(document.uri)
+        edits = (
+            await self._engine.store.list_earlier_edits(self._snapshots.key, uris, since, _MAX_TURNS) if uris else ()
+        )
+        texts = [
             AttributedText(
                 edit.id,
                 Attribution(turns[edit.turn_id], edit.answer, edit.model, edit.created.astimezone()),
@@ -295,11 +338,14 @@ class EditLedger:
                 edit.after,
             )
             for edit in edits
-            if edit.turn_id in turns and edit.after is not None
+            if edit.turn_id in turns and edit.after is not None and edit.id not in known
         ]
-
-    def is_undoable(self, uri: str, turn_id: str) -> bool:
-        return turn_id in self._turns.get(self._state.file_keys.find(uri), {})
+        await asyncio.to_thread(_find_spans, texts, text)
+        if texts and self._state.documents.get(document.uri) is document:
+            # A turn that was undone in the meantime is unknown now.
+            turns = self._turns.get(key, {})
+            found = [earlier for earlier in texts if earlier.attribution.turn.turn_id in turns]
+            self.attribution.add(document, text, found)
 
     async def record_intent(self, pending: PendingEdit, files: Sequence[MergedFile]) -> EditIntent:
         """Record an edit before it is sent. Raise SessionError if it cannot be stored."""
@@ -409,10 +455,7 @@ class EditLedger:
     def find_title(self, turn: WrittenTurn) -> str:
         """Return the title of a turn, or a title based on its file names."""
         known = (turns[turn.turn_id].title for turns in self._turns.values() if turn.turn_id in turns)
-        if title := next(filter(None, known), ""):
-            return title
-        entries = [entry for edit in turn.edits for entry in edit.entries]
-        return build_files_title([entry.write.path for entry in entries], entries[-1].created)
+        return next(filter(None, known), "") or build_turn_title(turn)
 
     def _remember(self, uri: str, turn: UndoableTurn) -> None:
         key = self._state.file_keys.find(uri)
@@ -448,66 +491,6 @@ def _build_key(pending: PendingEdit, file: FileEdit) -> tuple[str, str, int]:
     return pending.turn_id, normalize_uri(file.new_uri or file.uri), hash(file.after)
 
 
-class EditLookup:
-    """The lookup of edits in open documents that are in the ledger, such as those of an earlier server.
-
-    A document is looked up in the background after it was opened, and at a hover if another process has written to the
-    store since. The session store reads in its own thread, and texts are compared in a thread.
-    """
-
-    def __init__(self, state: ConnectionState, ledger: EditLedger) -> None:
-        self._state = state
-        self._ledger = ledger
-        self._lock = asyncio.Lock()
-        self._waiting: set[str] = set()
-        # The version of the store's data with which each open document was looked up.
-        self._versions: dict[str, tuple[int, ...]] = {}
-        state.documents.on_open.append(self.request)
-        state.documents.on_close.append(self._forget_document)
-        for document in state.documents.list_documents():
-            self.request(document.uri)
-
-    def request(self, uri: str) -> None:
-        """Start a lookup in the background, unless nothing was written since the document's last lookup."""
-        if uri not in self._waiting and not self._state.is_stopped:
-            self._waiting.add(uri)
-            self._state.spawn(self._look_up(uri))
-
-    def _forget_document(self, uri: str) -> None:
-        self._versions.pop(uri, None)
-
-    async def _look_up(self, uri: str) -> None:
-        try:
-            async with self._lock:
-                self._waiting.discard(uri)
-                await asyncio.to_thread(self._state.file_keys.learn, [uri])
-                version, document = await self._ledger.refresh(), self._state.documents.get(uri)
-                if document is None or self._versions.get(uri) == version:
-                    return
-                if len(document.text) <= _MAX_LENGTH:
-                    await self._attribute(document)
-                if self._state.documents.get(uri) is document:
-                    self._versions[uri] = version
-        except SessionError as error:
-            _log.info("cannot look up the edits of a document: %s", error)
-
-    async def _attribute(self, document: Document) -> None:
-        attribution, text = self._ledger.attribution, document.text
-        known = attribution.list_edits(document.uri)
-        texts = [
-            earlier for earlier in await self._ledger.list_earlier_texts(document.uri) if earlier.edit_id not in known
-        ]
-        if not texts:
-            return
-        for earlier, spans in zip(texts, await asyncio.to_thread(_find_spans, texts, text), strict=True):
-            earlier.spans = spans
-        if self._state.documents.get(document.uri) is document:
-            # A turn that was undone in the meantime is unknown now.
-            found = [
-                earlier for earlier in texts if self._ledger.is_undoable(document.uri, earlier.attribution.turn.turn_id)
-            ]
-            attribution.add(document, text, found)
-
-
-def _find_spans(texts: Sequence[AttributedText], text: str) -> list[Sequence[Span]]:
-    return [earlier.find_spans(text) for earlier in texts]
+def _find_spans(texts: Sequence[AttributedText], text: str) -> None:
+    for earlier in texts:
+        earlier.spans = earlier.find_spans(text)

@@ -34,7 +34,7 @@ def register(server: ThinkLspServer) -> None:
         if document is None or assistant is None:
             return None
         # Another process may have written to the document. The next hover shows what is found.
-        assistant.edit_lookup.request(document.uri)
+        assistant.ledger.request_lookup(document.uri)
         origin = assistant.ledger.attribution.find_attribution(
             document, params.position.line, params.position.character
         )

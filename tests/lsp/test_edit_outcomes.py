@@ -1,11 +1,12 @@
-"""An edit as text that the user inserts: every place and every kind of change is named."""
+"""The outcome of an edit in words: the files that wait, and the text that the user inserts by hand."""
 
 from __future__ import annotations
 
 import pytest
 
 from thinklsp.core.edits import FileEdit
-from thinklsp.lsp.edits.edit_applier import format_new_text
+from thinklsp.engine.results import FileStatus
+from thinklsp.lsp.edits.edit_outcomes import format_new_text, format_waiting
 
 OLD = "one\ntwo\nthree\nfour\n"
 # After, or the whole edit, and what the user reads behind the introduction.
@@ -38,3 +39,13 @@ def test_every_change_is_described(change: FileEdit | str | None, expected: str)
 
 def test_nothing_to_insert_is_no_text() -> None:
     assert format_new_text([]) == ""
+
+
+NAMED = {1: "f0 is", 3: "f0, f1 and f2 are", 9: "f0, f1, f2, f3, f4, f5 and 3 more are"}
+
+
+@pytest.mark.parametrize(("number", "said"), NAMED.items())
+def test_no_more_than_a_few_files_are_named(number: int, said: str) -> None:
+    files = [FileEdit(f"file:///f{place}", f"f{place}", "", "x") for place in range(number)]
+    statuses = [FileStatus(file.uri, "refused", is_pending=True) for file in files]
+    assert format_waiting(statuses, files, None) == f"Nothing was changed; {said} waiting."
