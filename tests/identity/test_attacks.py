@@ -22,9 +22,14 @@ from tests.support.identity_provider import (
 from thinklsp.core.errors import TokenRefused
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.identity.jwt_verifier import OidcVerifier
+from thinklsp.identity.tokens import MAX_FAILURES, PERIOD_SECONDS, FailureLimit
 from thinklsp.settings.user_file import NetworkSection
 
 Forge = Callable[[IdentityProvider], str]
+SIGNATURE, MALFORMED = "signature is invalid", "not a JSON Web Token"
+ALGORITHM, UNFIT = "algorithm is not one of RS256, ES256", "algorithm does not fit its key"
+EXPIRED, EARLY, MISSING = "has expired", "not valid yet", "a required claim is missing"
+NAME, CHARACTERS = "must be a text of 1 to 200", "characters that are not allowed"
 
 
 def with_claims(**changes: Any) -> Forge:
@@ -86,11 +91,6 @@ def duplicated_in_header(provider: IdentityProvider) -> str:
     payload = json.dumps(provider.make_claims()).encode()
     return provider.sign_raw(payload, b'{"alg": "none", "kid": "nine", "alg": "RS256", "kid": "one"}')
 
-
-SIGNATURE, MALFORMED = "signature is invalid", "not a JSON Web Token"
-ALGORITHM, UNFIT = "algorithm is not one of RS256, ES256", "algorithm does not fit its key"
-EXPIRED, EARLY, MISSING = "has expired", "not valid yet", "a required claim is missing"
-NAME, CHARACTERS = "must be a text of 1 to 200", "characters that are not allowed"
 
 ATTACKS: dict[str, tuple[Forge, str]] = {
     "alg none": (unsigned("none"), ALGORITHM),
@@ -235,3 +235,48 @@ async def test_claims_may_be_nested_and_have_any_name(provider: IdentityProvider
         await verifier.aclose()
     assert verified.identity == ClientIdentity("blue", "u-1", ("a", "b"))
     assert verified.ends_at == claims["exp"] + 60
+
+
+def test_limit_is_per_address_and_minute() -> None:
+    now = 0.0
+    limit = FailureLimit(lambda: now)
+    for _ in range(MAX_FAILURES):
+        assert not limit.is_exceeded("192.0.2.1")
+        limit.add("192.0.2.1")
+        now += 1
+    assert limit.is_exceeded("192.0.2.1")
+    assert not limit.is_exceeded("192.0.2.2")
+    now = PERIOD_SECONDS
+    assert not limit.is_exceeded("192.0.2.1")
+    limit.add("192.0.2.1")
+    assert limit.is_exceeded("192.0.2.1")
+
+
+def test_machine_with_many_ipv6_addresses_is_one() -> None:
+    limit = FailureLimit(lambda: 0.0)
+    for number in range(MAX_FAILURES):
+        limit.add(f"2001:db8:1:2::{number:x}")
+    assert limit.is_exceeded("2001:db8:1:2:ffff::1")
+    assert not limit.is_exceeded("2001:db8:1:3::1")
+    for _ in range(MAX_FAILURES):
+        limit.add("fe80::1%eth0")
+    assert limit.is_exceeded("fe80::2%eth1")
+
+
+def test_mapped_address_is_the_ipv4_address() -> None:
+    limit = FailureLimit(lambda: 0.0)
+    for _ in range(MAX_FAILURES):
+        limit.add("::ffff:192.0.2.1")
+    assert not limit.is_exceeded("::ffff:192.0.2.2")
+
+
+def test_table_forgets_the_oldest_address() -> None:
+    limit = FailureLimit(lambda: 0.0, max_addresses=2)
+    for address in ("192.0.2.1", "192.0.2.2"):
+        for _ in range(MAX_FAILURES):
+            limit.add(address)
+    limit.add("192.0.2.3")
+    assert not limit.is_exceeded("192.0.2.1")
+    assert limit.is_exceeded("192.0.2.2")
+    limit.add("not an address")
+    assert not limit.is_exceeded("192.0.2.2")

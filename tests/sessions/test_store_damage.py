@@ -133,7 +133,8 @@ async def test_what_is_no_database_is_set_aside(content: bytes, tmp_path: Path) 
     assert {path.stat().st_mode & 0o777 for path in kept} <= {0o600}
 
 
-async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads_first", [True, False])
+async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path, reads_first: bool) -> None:
     async with opened_with_session(tmp_path, retry_seconds=0.0) as (store, session):
         other = await store.update((await store.create("w")).id, full_session)
         connection_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -141,6 +142,8 @@ async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path) ->
         content[100:] = os.urandom(len(content) - 100)
         database(tmp_path).write_bytes(content)
         connection_of(store).execute("PRAGMA shrink_memory")
+        if reads_first:
+            assert await store.get(session.id, "w") == session
         grown = await store.update(session.id, lambda now: one_turn(0, now))
         assert (grown.steps, await store.get(session.id, "w")) == (4, grown)
         assert await store.get(other.id, "w") == other
@@ -149,6 +152,21 @@ async def test_damage_at_work_costs_no_session_that_is_in_use(tmp_path: Path) ->
     async with opened(tmp_path) as store:
         assert await store.get(session.id, "w") == grown
         assert (await store.get(other.id, "w")).steps == 4
+
+
+async def test_a_disk_that_damages_each_file_leaves_one_and_the_memory(tmp_path: Path) -> None:
+    async with opened_with_session(tmp_path) as (store, session):
+        for number in range(3):
+            connection_of(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            content = bytearray(database(tmp_path).read_bytes())
+            content[100:] = os.urandom(len(content) - 100)
+            database(tmp_path).write_bytes(content)
+            connection_of(store).execute("PRAGMA shrink_memory")
+            session = await store.update(session.id, lambda now, n=number: one_turn(n, now))
+            assert await store.get(session.id, "w") == session
+        kept = [path.name for path in files_of(tmp_path) if ".corrupt-" in path.name]
+        assert len([name for name in kept if not name.endswith(("-wal", "-shm"))]) == 1
+        assert any("damaged again" in problem for problem in store.problems)
 
 
 async def test_damaged_state_is_left_out_and_the_rows_are_kept(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.postgres import PostgresStore
+from thinklsp.sessions.postgres.database import PostgresLeases
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import CallUsage
 
@@ -91,8 +92,8 @@ class Worker:
 
     def _was_lease_over(self, session_id: str, moment: float) -> bool:
         """Return True if the own lease had ended before the check, although the check has passed."""
-        leases = self._store._renewable_leases
-        assert leases is not None
+        leases = self._store._leases
+        assert isinstance(leases, PostgresLeases)
         held = leases._held.get(session_id)
         # The first step of a turn acquires the lease.
         return held is not None and moment >= held.valid_until

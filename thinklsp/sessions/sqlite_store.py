@@ -157,7 +157,7 @@ class SqliteDatabase:
         # The database in use instead of the file, the sessions that were changed there, and the time of the next try.
         self._memory: SqliteConnection | None = None
         self._changed_ids: set[str] = set()
-        self._retry_at = 0.0
+        self._retry_at = self._replaced_until = 0.0
         self._open()
 
     @property
@@ -312,7 +312,11 @@ class SqliteDatabase:
             return False
         cause = explain_error(error)
         if is_damage(error) or (cause is None and not _is_sound(self.file)):
-            self._replace_file(self.file)
+            if time.monotonic() >= self._replaced_until:
+                self._replace_file(self.file)
+            else:
+                self._report(_FAILURE.format(self.path, "it was damaged again"))
+                self._use_memory()
         elif cause is None:
             return False
         else:
@@ -322,6 +326,8 @@ class SqliteDatabase:
         return True
 
     def _replace_file(self, damaged: SqliteConnection) -> None:
+        # A disk that damages every new file is not tried without a pause.
+        self._replaced_until = time.monotonic() + self._retry_seconds
         with suppress(sqlite3.Error):
             damaged.close()
         self.file = None

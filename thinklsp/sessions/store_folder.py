@@ -218,6 +218,11 @@ class Leases:
         # The session id and the edit id of each edit that the editor has not answered yet.
         self._pending_edits: set[tuple[str, str]] = set()
 
+    @property
+    def must_renew(self) -> bool:
+        """True if `renew` must be called before the leases end."""
+        return False
+
     def take(self, session_id: str) -> None:
         """Acquire the lease on a session, but do not keep it longer than necessary. Raises SessionError if another
         process is using the session."""

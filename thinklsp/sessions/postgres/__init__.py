@@ -20,7 +20,6 @@ from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.store_folder import KeptTexts, Leases
 
 if TYPE_CHECKING:
-    from thinklsp.sessions.postgres.database import PostgresLeases
     from thinklsp.sessions.postgres.team_cipher import TenantKeys
 
 _T = TypeVar("_T")
@@ -53,7 +52,6 @@ class PostgresStore(SessionStore):
         super().__init__(KeptTexts(None))
         self._falls_back = falls_back
         self._lease_seconds = lease_seconds
-        self._renewable_leases: PostgresLeases | None = None
         self.deletion_notice = "Older backups of the database can still contain the session."
         self._load_url = load_url
         self._load_keys = load_keys
@@ -92,7 +90,7 @@ class PostgresStore(SessionStore):
             self._lost_ids.append,
             self._lease_seconds,
         )
-        self._database, self._leases, self._renewable_leases = opened, opened.leases, opened.leases
+        self._database, self._leases = opened, opened.leases
 
     def _run_work(self, work: Callable[[], _T]) -> _T:
         # The keys are loaded between transactions, because their command may take some seconds.
@@ -112,17 +110,13 @@ class PostgresStore(SessionStore):
             while self._lost_ids:
                 if (watcher := self.lease_watchers.get(self._lost_ids.pop())) is not None:
                     watcher()
-            if self._renewal is None and not self._is_closed and self._has_leases:
+            if self._renewal is None and not self._is_closed and self._is_open and self._leases.must_renew:
                 self._renewal = asyncio.create_task(self._renew_leases())
-
-    @property
-    def _has_leases(self) -> bool:
-        return self._renewable_leases is not None and self._renewable_leases.has_leases
 
     async def _renew_leases(self) -> None:
         """Renew the leases until there are none. A renewal that fails is repeated with the next one."""
         try:
-            while self._has_leases:
+            while self._leases.must_renew:
                 await asyncio.sleep(self._lease_seconds / 3)
                 with suppress(SessionError):
                     await self._run(self._leases.renew)

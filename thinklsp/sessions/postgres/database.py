@@ -261,7 +261,7 @@ class PostgresLeases(Leases):
         self._lost_ids: set[str] = set()
 
     @property
-    def has_leases(self) -> bool:
+    def must_renew(self) -> bool:
         return bool(self._held)
 
     def take(self, session_id: str) -> None:
