@@ -274,14 +274,6 @@ def test_wrong_user_setting_fails_before_any_model_call(cli, inside, variable):
     assert "[]" in inside("sessions", "list", "--json").stdout
 
 
-def test_a_wrong_thinking_mode_in_the_users_file_ends_it(cli, inside):
-    config = cli.home / "config.toml"
-    config.write_text('[thinking]\nmode = "on"\n')
-    done = inside("ask", "hi", THINKLSP_CONFIG=str(config), **SIMULATED)
-    check_refusal(done, "`thinking.mode` was rejected")
-    assert "Change it in your config.toml." in done.stderr
-
-
 @pytest.mark.parametrize("args", [[], [" "], ["-"], ["--json"]])
 def test_without_a_prompt_it_is_wrong_usage(cli, args):
     done = cli.run("ask", *args, **SIMULATED)
@@ -293,16 +285,6 @@ def test_without_a_prompt_it_is_wrong_usage(cli, args):
 def test_without_a_prompt_a_terminal_is_not_waited_for(cli):
     with cli.terminal("ask", **SIMULATED) as terminal:
         assert terminal.end() == 2
-
-
-@pytest.mark.parametrize("source", ["environment", "file"])
-def test_display_summary_shows_thinking_without_option(cli, inside, source):
-    config = cli.home / "config.toml"
-    config.write_text('[thinking]\ndisplay = "summary"\n')
-    variable = {"THINKLSP_THINKING_DISPLAY": "summary"}
-    more = variable if source == "environment" else {"THINKLSP_CONFIG": str(config)}
-    assert "The prompt is about this workspace." in inside("ask", "Hello", **SIMULATED, **more).stderr
-    assert "The prompt is about this" not in inside("ask", "Hello", **SIMULATED).stderr
 
 
 def test_in_the_home_folder_no_files_are_used(cli, inside):

@@ -58,21 +58,6 @@ async def test_with_a_key_it_says_what_and_why(cli):
     assert "thinking adaptive; effort low, medium, high, xhigh, max" in words
 
 
-@pytest.mark.parametrize("source", ["environment", "file"])
-def test_the_length_of_summaries_is_told_as_it_is_sent(cli, inside, source):
-    config = cli.home / "config.toml"
-    config.write_text('[thinking]\ndisplay = "summary"\nsummary = "concise"\n')
-    variables = {"THINKLSP_THINKING_DISPLAY": "summary", "THINKLSP_THINKING_SUMMARY": "concise"}
-    chosen = variables if source == "environment" else {"THINKLSP_CONFIG": str(config)}
-    nowhere = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
-    models = {"gpt-6.1-sol": "concise", "gpt-5": "auto", "gpt-4.1": None}
-    for model, sent in models.items():
-        report = report_of(inside, 1, THINKLSP_MODEL=model, **nowhere, **chosen)["model"]
-        assert report["summary"] == sent
-        assert any("gpt-5 does not offer concise summaries" in said for said in report["notices"]) is (model == "gpt-5")
-    assert "thinking  adaptive, concise summaries" in inside("doctor", **nowhere, **chosen).stdout.replace("   ", "")
-
-
 def test_the_simulator_needs_nothing(inside):
     report = report_of(inside, 0, THINKLSP_PROVIDER="simulator")
     assert report["model"]["provider"] == "simulator"

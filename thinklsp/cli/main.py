@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--version", action="version", version=f"thinklsp {__version__}")
     _add_server_arguments(parser)
     parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
-    args = parser.parse_args(list(argv[1:] if argv[:1] == ["serve"] else argv))
+    args = parser.parse_args(list(argv))
     if args.command is not None:
         parser.error(f"the command {args.command} must come first")
     return _serve(args)

@@ -149,7 +149,7 @@ def confirm(question: str) -> bool:
 
 
 def is_confirmed(question: str, *, yes: bool, refusal: str) -> bool:
-    """Return True with `--yes`, or if the user agrees. Raises ThinkLspError with `refusal` if nobody can be asked."""
+    """Return True with `--yes`, or if the user agrees. Raises ThinkLspError with `refusal` without a terminal."""
     if not yes and not can_ask():
         raise ThinkLspError(refusal)
     sys.stdout.flush()

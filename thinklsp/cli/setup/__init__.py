@@ -1,4 +1,4 @@
-"""Set up an editor: show what would change, and change it after a yes. Without an editor, list the ones found here."""
+"""Set up an editor: show the changes, and make them after a yes. Without an editor, list the editors found here."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def plan_removal(editor: SetupEditor, machine: Machine) -> Plan:
 
 
 def _plan(contents: Iterable[tuple[Place, Any]], programs: Programs, notes: tuple[str, ...] = ()) -> Plan:
-    """`contents` are the lines or entries that each place gets, or None to remove ours."""
+    """Return the plan. `contents` are the lines or entries that each place gets, or None to remove ours."""
     changes: tuple[FileChange, ...] = ()
     for place, content in contents:
         edit = place.remove if content is None else partial(_insert, place, content)
@@ -151,7 +151,7 @@ def _list(machine: Machine) -> int:
             try:
                 states.append(find_state(editor, machine))
             except ThinkLspError as error:
-                # What to do is said by the command for that editor.
+                # The command for that editor shows the whole message.
                 states.append(str(error).partition(". ")[0])
             console.print(f"{name:<16}{editor.title:<20}{sanitize_text(states[-1])}")
     if not states:

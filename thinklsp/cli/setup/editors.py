@@ -25,7 +25,7 @@ Programs = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class SetupSteps:
-    """What each place gets, then programs to run. None removes what we have inserted. `notes` are for the user."""
+    """The lines or entries for each place, or None to remove ours; then programs to run, and notes for the user."""
 
     contents: tuple[tuple[Place, Any], ...] = ()
     programs: Programs = ()
@@ -311,7 +311,7 @@ def _build_sublime(machine: Machine, _: str) -> SetupSteps:
 def _read_member(place: BlockPlace, key: str | None = None) -> dict[str, Any]:
     """Return the object with this key in the user's part of a JSON file, or the whole file.
 
-    What cannot be read is empty; an insertion refuses such a file.
+    A file that cannot be read counts as empty; an insertion refuses such a file.
     """
     try:
         value = parse_jsonc(place.read_own_text())

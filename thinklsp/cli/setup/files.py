@@ -143,7 +143,7 @@ class BlockPlace:
         return None if rest in (b"", _SKELETON if is_member else b"") else rest
 
     def read_own_text(self) -> str:
-        """Return what the user has in the file, without our block. Bytes that are not UTF-8 are replaced."""
+        """Return the text in the file without our block. Bytes that are not UTF-8 are replaced."""
         return (self.remove(read_file(self.path)) or b"").decode("utf-8", "replace")
 
     def _mark(self, lines: Iterable[str], indent: str = "") -> bytes:
@@ -221,9 +221,14 @@ class EntryPlace:
         text = decode_text(data or b"", self.path)
         try:
             value = json.loads(text) if text.strip() else {}
-            return value, {name: entry for name, entry in value.get(self.key, {}).items() if not self._is_ours(entry)}
+            own = {name: entry for name, entry in value.get(self.key, {}).items() if not self._is_ours(entry)}
         except (ValueError, AttributeError):
             raise _explain_wrong_json(self.path) from None
+        # Version 0.2.0 marked the whole file of Kate.
+        if value.get(self.mark[-1]) == self.writer:
+            del value[self.mark[-1]]
+            return value, {}
+        return value, own
 
     def _is_ours(self, entry: Any) -> bool:
         for name in self.mark:
