@@ -44,7 +44,7 @@ async def test_large_servers_never_keep_the_loop(tmp_path: Path) -> None:
         last = json.dumps(outside.provider.requests[-1].body["messages"][-1])
         assert last.count("characters omitted") == len(ERAS)
         [_, _, third] = (await outside.client.command("thinklsp.mcp"))["servers"]
-        assert len(third["tools"]) == 500
+        assert len(third["tools"]) == 250
         ended = time.monotonic()
         outside.told()
         await outside.finish()

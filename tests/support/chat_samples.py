@@ -73,7 +73,7 @@ def neutral(answer: Answer) -> dict[str, Any]:
 def model(model_id: str = MODEL) -> ModelInfo:
     """What is known about a model on a server of one's own: little."""
     found = find_model("openai-compatible", model_id)
-    return replace(found, display="asked", sampling="never", forced_tool="yes", images=True)
+    return replace(found, display="asked", images=True)
 
 
 PLAIN = ModelRequest(model(), "You are careful.", TOOLS, (UserMessage.from_text("Hello"),), Thinking(), None)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from thinklsp.core.errors import StreamProtocolError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
+# The limits are far larger than any real answer. Many servers send one event per token, and the longest answers have
+# more than 100,000 tokens. Lines include ignored lines. The transport limits the size of the whole stream.
+_MAX_LINE_BYTES = 8 * 1024 * 1024
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+_MAX_EVENTS = 1_000_000
+_MAX_LINES = 5_000_000
 _MAX_STRAY_BYTES = 64 * 1024
 # The number of bytes added to the length of each data line, so that empty lines also count toward an event's size.
 _LINE_OVERHEAD_BYTES = 6
@@ -33,29 +38,13 @@ class ServerSentEvent(NamedTuple):
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class SseLimits:
-    """The limits for a stream, which are far larger than any real answer.
-
-    Many servers send one event per token, and the longest answers have more than 100,000 tokens. `max_lines` includes
-    ignored lines.
-    """
-
-    max_line_bytes: int = 8 * 1024 * 1024
-    max_event_bytes: int = 16 * 1024 * 1024
-    max_events: int = 1_000_000
-    max_lines: int = 5_000_000
-    max_total_bytes: int = 256 * 1024 * 1024
-
-
 class SseDecoder:
     """A decoder for the server-sent events in a response. Decoding takes linear time, regardless of the chunk size.
 
     Raises StreamProtocolError if the stream exceeds a limit. The error is not retryable.
     """
 
-    def __init__(self, limits: SseLimits | None = None) -> None:
-        self._limits = limits or SseLimits()
+    def __init__(self) -> None:
         self._line = bytearray()
         self._after_cr = False
         self._is_first_line = True
@@ -64,7 +53,6 @@ class SseDecoder:
         self._data_bytes = 0
         self._count = 0
         self._lines = 0
-        self._bytes = 0
         self._stray: list[str] = []
         self._stray_bytes = 0
 
@@ -72,9 +60,6 @@ class SseDecoder:
         """Decode a chunk and return the events that are now complete."""
         if not chunk:
             return []
-        self._bytes += len(chunk)
-        if self._bytes > self._limits.max_total_bytes:
-            _reject(f"the stream is larger than {self._limits.max_total_bytes} bytes")
         # A line end may be split between two chunks. Skip an LF after a CR that has already ended the line.
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
@@ -82,9 +67,9 @@ class SseDecoder:
         pieces: list[bytes | bytearray] = [*(_LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n"))]
         *complete, rest = pieces
         self._lines += len(complete)
-        if self._lines > self._limits.max_lines:
-            _reject(f"the stream has more than {self._limits.max_lines} lines")
-        if len(self._line) + len(chunk) > self._limits.max_line_bytes:
+        if self._lines > _MAX_LINES:
+            _reject(f"the stream has more than {_MAX_LINES} lines")
+        if len(self._line) + len(chunk) > _MAX_LINE_BYTES:
             self._check_line_limit(pieces)
         if self._line:
             self._line += complete[0] if complete else rest
@@ -113,8 +98,8 @@ class SseDecoder:
         return events
 
     def _check_line_limit(self, pieces: Sequence[bytes | bytearray]) -> None:
-        if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > self._limits.max_line_bytes:
-            _reject(f"a line is longer than {self._limits.max_line_bytes} bytes")
+        if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > _MAX_LINE_BYTES:
+            _reject(f"a line is longer than {_MAX_LINE_BYTES} bytes")
 
     def _parse_line(self, line: bytes | bytearray, events: list[ServerSentEvent]) -> None:
         if self._is_first_line:
@@ -155,15 +140,15 @@ class SseDecoder:
 
     def _add_data(self, value: bytes | bytearray | memoryview) -> None:
         self._data_bytes += len(value) + _LINE_OVERHEAD_BYTES
-        if self._data_bytes > self._limits.max_event_bytes:
-            _reject(f"an event is larger than {self._limits.max_event_bytes} bytes")
+        if self._data_bytes > _MAX_EVENT_BYTES:
+            _reject(f"an event is larger than {_MAX_EVENT_BYTES} bytes")
         self._data.append(str(value, "utf-8", "replace"))
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:
             self._count += 1
-            if self._count > self._limits.max_events:
-                _reject(f"the stream has more than {self._limits.max_events} events")
+            if self._count > _MAX_EVENTS:
+                _reject(f"the stream has more than {_MAX_EVENTS} events")
             events.append(ServerSentEvent(self._event, "\n".join(self._data)))
             self._data.clear()
             self._data_bytes = 0

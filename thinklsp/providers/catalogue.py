@@ -100,17 +100,14 @@ class ModelInfo:
     `effort_when_off` is true, levels up to `effort_cap_when_off` are also accepted while thinking is off.
 
     Output: `display` states when readable thinking summaries are available: never, on request or always. `summaries`
-    contains the available summary lengths. `sampling` states when the model accepts `temperature` and similar fields.
-    `forced_tool` states whether a request can force a tool call. The value `not_manual` means that it cannot if the
-    request has a manual budget. `interleaved` states whether a model with a manual budget can think between tool calls.
-    The value `header` means that it can if the request has a certain header.
+    contains the available summary lengths. `interleaved` states whether a model with a manual budget can think between
+    tool calls. The value `header` means that it can if the request has a certain header.
 
     Input: `input_limit` is the longest prompt in tokens, if it is shorter than `context_window`. If `images` is true,
     prompts can contain images of the types in `image_types`.
 
     If `prefix_bound` is true, thinking is valid only after unchanged earlier messages. If `compacts` is true, the
-    provider can compact the conversation. Prompts with fewer than `cache_minimum` tokens are not cached. `price_later`
-    is a price that applies from a later date.
+    provider can compact the conversation. `price_later` is a price that applies from a later date.
     """
 
     __pydantic_config__ = _STRICT
@@ -137,14 +134,11 @@ class ModelInfo:
     budget_most: _Count | None = None
     display: Literal["never", "asked", "always"] = "asked"
     summaries: tuple[SummaryLength, ...] = ("auto",)
-    sampling: Literal["never", "thinking_off", "always"] = "never"
-    forced_tool: Literal["yes", "no", "not_manual"] = "yes"
     interleaved: Literal["always", "header", "never"] = "always"
     prefix_bound: _Flag = False
     compacts: _Flag = False
     images: _Flag = True
     image_types: tuple[ImageType, ...] = IMAGE_TYPES
-    cache_minimum: _Count | None = None
     price: Price | None = None
     price_later: LaterPrice | None = None
 
