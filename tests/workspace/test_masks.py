@@ -165,12 +165,11 @@ def test_a_copy_holds_what_git_lists(tmp_path):
     (folder / "link").symlink_to("/etc/passwd")
     (tmp_path / "copy").mkdir()
     with Root(str(folder)) as root:
-        copied = copy_folder(root, str(tmp_path / "copy"))
+        excluded = copy_folder(root, str(tmp_path / "copy"))
     # Builds are made anew, for a build writes into them; what else git ignores is shown as it is.
-    assert sorted(copied.excluded_folders) == [".git", "ig"]
+    assert sorted(excluded) == [".git", "ig"]
     assert {path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()} == {".gitignore", "a", "run"}
     assert (tmp_path / "copy" / "run").stat().st_mode & 0o100
-    assert (copied.files, copied.size) == (3, 20)
 
 
 def test_a_copy_has_a_bound_and_an_end(tmp_path):
@@ -178,6 +177,7 @@ def test_a_copy_has_a_bound_and_an_end(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     with Root(str(folder)) as root:
-        with pytest.raises(PathRefused, match="more than 0 MB"):
+        with pytest.raises(PathRefused, match="too much to copy"):
             copy_folder(root, str(tmp_path / "one"), limit=10_000)
-        assert copy_folder(root, str(tmp_path / "two"), should_stop=lambda: True).files == 0
+        copy_folder(root, str(tmp_path / "two"), should_stop=lambda: True)
+    assert not list((tmp_path / "two").iterdir())

@@ -6,7 +6,6 @@ This module imports the SDK, so only `sdk` imports it, in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
@@ -160,8 +159,7 @@ class _Outbox:
     def __init__(self, message_filter: MessageFilter, on_failure: Callable[[str], None]) -> None:
         self._filter = message_filter
         self._on_failure = on_failure
-        self._lines: deque[bytes] = deque()
-        self._is_filled = asyncio.Event()
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._is_closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -170,21 +168,16 @@ class _Outbox:
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._filter.note_request(message.id)
-        self._lines.append(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-        self._is_filled.set()
-        if len(self._lines) > _MAX_WAITING:
+        self._lines.put_nowait(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        if self._lines.qsize() > _MAX_WAITING:
             self._on_failure(f"does not read its input: {_MAX_WAITING} messages are waiting")
 
     async def take(self) -> bytes:
         """Wait for the next line to write."""
-        while not self._lines:
-            self._is_filled.clear()
-            await self._is_filled.wait()
-        return self._lines.popleft()
+        return await self._lines.get()
 
     def close(self) -> None:
         self._is_closed = True
-        self._lines.clear()
 
     async def aclose(self) -> None:
         self.close()

@@ -76,13 +76,9 @@ def _try_sandbox(program: str, *more: str) -> bool | None:
     options = ("--unshare-all", *more, "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     try:
         result = subprocess.run(
-            (program, *options, "--", "/bin/true"),
-            capture_output=True,
-            timeout=_PROBE_TIMEOUT_SECONDS,
-            check=False,
-            env={},
-            cwd="/",
-        )
+            (program, *options, "--", "/bin/true"), capture_output=True, timeout=_PROBE_TIMEOUT_SECONDS, check=False,
+            env={}, cwd="/",
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.returncode == 0
@@ -111,18 +107,8 @@ def build_filter(machine: str) -> bytes:
 
 # System folders that commands can read.
 _SYSTEM_FOLDERS = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc",
-    "/opt",
-    "/nix/store",
-    "/gnu/store",
-)
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store",
+)  # fmt: skip
 # In-memory file systems. `/tmp` and the home folder have the full size, and the others have a quarter of it.
 _MEMORY_FOLDERS = ("/tmp", "/run", "/var", "/dev/shm")  # noqa: S108 - mount points inside the sandbox
 _SMALL_FOLDER_DIVISOR = 4
@@ -143,18 +129,8 @@ _MASKED_PATHS = (
 )  # fmt: skip
 # Settings that root could change despite file permissions, and kernel interfaces that commands do not need.
 _PROC_SETTINGS = (
-    "sys",
-    "sysrq-trigger",
-    "irq",
-    "bus",
-    "fs",
-    "acpi",
-    "scsi",
-    "mtrr",
-    "driver",
-    "dynamic_debug",
-    "asound",
-)
+    "sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "driver", "dynamic_debug", "asound",
+)  # fmt: skip
 _PROC_KERNEL_FILES = ("kcore", "keys", "key-users", "kmsg", "timer_list", "sched_debug", "latency_stats", "kallsyms")
 # Environment variables with the paths of toolchains. Other variables of the user are not passed to commands.
 _TOOLCHAIN_VARIABLES = (
@@ -217,12 +193,8 @@ def build_options(
     for place in (os.path.join("/proc", name) for name in _PROC_KERNEL_FILES):
         arguments += _mask_path(place, host.empty_file)
     for place in _MEMORY_FOLDERS:
-        arguments += [
-            "--size",
-            str(memory_bytes if place == _MEMORY_FOLDERS[0] else memory_bytes // _SMALL_FOLDER_DIVISOR),
-            "--tmpfs",
-            place,
-        ]
+        size = memory_bytes if place == _MEMORY_FOLDERS[0] else memory_bytes // _SMALL_FOLDER_DIVISOR
+        arguments += ["--size", str(size), "--tmpfs", place]
     arguments += ["--dir", "/var/tmp", "--size", str(memory_bytes), "--tmpfs", host.home]  # noqa: S108 - inside the sandbox
     places = [folder.path for folder in folders]
     for prefix in _find_toolchains(host, places):

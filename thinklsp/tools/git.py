@@ -221,15 +221,13 @@ def _compare_all(
     heads: Sequence[_Blob],
     indexed: Sequence[_Blob] | None,
 ) -> list[_Change]:
-    results: list[_Change | None] = []
-    for number, name in enumerate(names):
-        if number >= len(heads):
-            results.append(_Change(name, None, "was not compared, because too many files differ"))
-        else:
-            results.append(
-                _compare_file(view, folder, name, heads[number], None if indexed is None else (indexed[number],))
-            )
-    return [change for change in results if change is not None]
+    """Return the change to each file. The last files are not compared if there are more files than texts of HEAD."""
+    compared = (
+        _compare_file(view, folder, name, heads[number], None if indexed is None else (indexed[number],))
+        for number, name in enumerate(names[: len(heads)])
+    )
+    others = (_Change(name, None, "was not compared, because too many files differ") for name in names[len(heads) :])
+    return [change for change in (*compared, *others) if change is not None]
 
 
 def _compare_file(

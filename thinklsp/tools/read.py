@@ -280,7 +280,6 @@ class FileWalk:
         self._limit = limit
         self._starts = starts
         self._stop_event = threading.Event()
-        self._visited_keys: set[str] = set()
         self.is_complete = True
         self.unopened_folders: list[str] = []
 
@@ -292,14 +291,12 @@ class FileWalk:
             self._stop_event.set()
 
     def _find(self) -> list[Place]:
-        changed = [place for place in self._list_changed() if self._includes(place)][: self._limit]
-        return changed + self._walk(self._limit - len(changed))
-
-    def _list_changed(self) -> list[Place]:
-        places = {place.key: place for place in (*self._overlay.view.list_open_places(), *self._overlay.list_changed())}
-        # Skip deleted files by marking them as visited.
-        self._visited_keys = set(places)
-        return [place for place in places.values() if self._overlay.find_kind(place) == "file"]
+        overlay = self._overlay
+        changed = {place.key: place for place in (*overlay.view.list_open_places(), *overlay.list_changed())}
+        found = [place for place in changed.values() if overlay.find_kind(place) == "file" and self._includes(place)]
+        found = found[: self._limit]
+        # Files that the turn deleted are not on disk for the model.
+        return found + self._walk(self._limit - len(found), set(changed))
 
     def _includes(self, place: Place) -> bool:
         start = find_start(place, self._starts)
@@ -314,43 +311,41 @@ class FileWalk:
         depth, above = len(start.path.parts), self._overlay.view.find_label_prefix(start.root)
         return [name for name in names if self._glob.includes((*folder, name), below=depth, above=above)]
 
-    def _walk(self, limit: int) -> list[Place]:
-        view, deadline = self._overlay.view, time.monotonic() + _LISTING_SECONDS
+    def _walk(self, limit: int, visited_keys: set[str]) -> list[Place]:
+        deadline = time.monotonic() + _LISTING_SECONDS
 
         def should_stop() -> bool:
             return time.monotonic() > deadline or self._stop_event.is_set()
 
         places: list[Place] = []
-        rules = {
-            start.key: IgnoreRules(start.root, start.path.parts)
-            for start in self._starts
-            if start.root is not None and start.path is not None
-        }
+        roots = [(start, start.root, start.path) for start in self._starts]
+        waiting = deque(
+            (start, IgnoreRules(root, path.parts), start)
+            for start, root, path in roots
+            if root is not None and path is not None
+        )
         own = {start.key for start in self._starts}
-        waiting = deque((start, start) for start in self._starts)
         while waiting:
-            start, folder = waiting.popleft()
+            start, rules, folder = waiting.popleft()
             if len(places) > limit or should_stop():
                 self.is_complete = False
-                self.unopened_folders += [place.label for place in (folder, *(entry[1] for entry in waiting))]
+                self.unopened_folders += [place.label for place in (folder, *(entry[2] for entry in waiting))]
                 break
-            listing = view.list_folder(folder)
-            if listing is None or folder.path is None or start.path is None:
+            listing = self._overlay.view.list_folder(folder)
+            if listing is None or folder.path is None:
                 continue
-            above = folder.path.parts
-            included = rules[start.key].filter_listing(above, listing, should_stop)
-            for place in self._resolve_places(folder, self._filter_names(start, above, included.files)):
-                if place.key not in self._visited_keys:
-                    self._visited_keys.add(place.key)
+            included = rules.filter_listing(folder.path.parts, listing, should_stop)
+            for place in self._build_places(folder, self._filter_names(start, folder.path.parts, included.files)):
+                if place.key not in visited_keys:
+                    visited_keys.add(place.key)
                     places.append(place)
             # A nested workspace folder is traversed separately, under its own name.
-            waiting += (
-                (start, below) for below in self._resolve_places(folder, included.directories) if below.key not in own
-            )
+            below = self._build_places(folder, included.directories)
+            waiting += ((start, rules, place) for place in below if place.key not in own)
         self.is_complete = self.is_complete and len(places) <= limit and not should_stop()
         return places[:limit]
 
-    def _resolve_places(self, folder: Place, names: Sequence[str]) -> list[Place]:
+    def _build_places(self, folder: Place, names: Sequence[str]) -> list[Place]:
         """Return the places for the names in a folder, or an empty list if the folder is nested too deeply."""
         try:
             return self._overlay.view.build_places(folder, names) if names else []

@@ -128,16 +128,16 @@ class Shadows:
     def collect_writes(self, overlay: EditOverlay) -> list[dict[str, Any]]:
         """Return the files to write and delete before a command runs, in the format of the sandbox launcher."""
         changes: dict[int, dict[str, Any]] = {}
-        for place, file in collect_files(overlay, self._written_places.values()):
+        for place, data, mode in collect_files(overlay, self._written_places.values()):
             self._written_places[place.key] = place
-            shadow = next((candidate for candidate in self._shadows if candidate.root is file.root), None)
-            if shadow is None:
+            shadow = next((candidate for candidate in self._shadows if candidate.root is place.root), None)
+            if shadow is None or place.path is None:
                 continue
             change = changes.setdefault(id(shadow), {"folder": shadow.bound_folder, "writes": [], "deletes": []})
-            if file.data is None:
-                change["deletes"].append(file.parts)
+            if data is None:
+                change["deletes"].append(place.path.parts)
             else:
-                change["writes"].append([file.parts, base64.b64encode(file.data).decode(), file.mode])
+                change["writes"].append([place.path.parts, base64.b64encode(data).decode(), mode])
         return list(changes.values())
 
     def find_changed(self, overlay: EditOverlay) -> tuple[str, ...]:
@@ -182,15 +182,8 @@ class Shadows:
 
     def _create_copy(self, root: Root, name: str, should_stop: Callable[[], bool]) -> _Shadow:
         target = self._scratch.make_folder(name, "copy")
-        copied = copy_folder(root, target, should_stop=should_stop)
-        return _Shadow(
-            root,
-            target,
-            target,
-            visible_folders=tuple(copied.excluded_folders),
-            states=record_states(target),
-            initial_bytes=measure_folder(target)[0],
-        )
+        excluded = copy_folder(root, target, should_stop=should_stop)
+        return _Shadow(root, target, target, None, tuple(excluded), record_states(target), measure_folder(target)[0])
 
 
 def _filter_masks(shadow: _Shadow, masks: Masks) -> Masks:
@@ -461,15 +454,8 @@ class ShadowRunner:
         if outcome.end_reason == "disk":
             # Free the disk space immediately, because the user's sessions are on the same disk.
             await self._discard_shadows()
-        return CommandResult(
-            outcome.end_reason,
-            outcome.status,
-            outcome.output,
-            outcome.seconds,
-            outcome.omitted_bytes,
-            changed,
-            is_clean,
-        )
+        figures = (outcome.end_reason, outcome.status, outcome.output, outcome.seconds, outcome.omitted_bytes)
+        return CommandResult(*figures, changed_paths=changed, is_clean=is_clean)
 
     def _prepare_task(self, bwrap: str, argv: Sequence[str], overlay: EditOverlay, cwd: str) -> dict[str, Any]:
         """Create the shadow copy if necessary, and build the sandbox task for a command. This function blocks."""
@@ -488,15 +474,12 @@ class ShadowRunner:
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _MAX_FILE_BYTES},
             "processes": self._limits.max_processes,
             "settings": build_options(
-                machine,
-                shadows.list_folders(),
-                cwd,
-                memory_bytes=memory,
+                machine, shadows.list_folders(), cwd, memory_bytes=memory,
                 disable_namespaces=can_disable_namespaces(bwrap),
             ),
             "filter": base64.b64encode(build_filter(os.uname().machine)).decode(),
             "argv": [bwrap, *argv],
-        }
+        }  # fmt: skip
 
     def _build_machine(self, shadows: Shadows) -> SandboxHost:
         hidden = (os.path.realpath(self._state_folder),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -60,11 +60,8 @@ _FOLDER_FILES = {"__init__", "index", "mod", "lib", "main"}
 
 
 @dataclass(frozen=True, slots=True)
-class SymbolQuery:
-    """A search for the definition of `name` in a line of `text`.
-
-    `qualifier` is the word before the name, for example the object before a dot.
-    """
+class _Query:
+    """A search for `name` in a line of `text`. `qualifier` is the word before the name, for example before a dot."""
 
     place: Place
     text: str
@@ -74,7 +71,7 @@ class SymbolQuery:
 
 
 @dataclass(slots=True)
-class Hits:
+class _Hits:
     """The results of a search, most likely first. Only definitions have a symbol."""
 
     entries: list[tuple[Place, int, Symbol | None]] = field(default_factory=list)
@@ -83,111 +80,85 @@ class Hits:
     unreadable: list[str] = field(default_factory=list)
 
 
-def detect_place_language(place: Place, text: str, overlay: EditOverlay) -> Language | None:
+def _detect_language(place: Place, text: str, overlay: EditOverlay) -> Language | None:
     return detect_language(place.label, text, overlay.view.find_language_id(overlay.find_origin(place)))
 
 
-class SymbolSearch:
-    """A search for a single name."""
+async def _search(query: _Query, overlay: EditOverlay, *, definitions: bool) -> _Hits:
+    """Search by syntax for the definitions of a name, or for the lines that mention it."""
+    hits = _Hits()
+    own = await run_in_thread(_detect_language, query.place, query.text, overlay)
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            for text in await _find_texts(query, overlay, hits):
+                whole = "".join(text.lines)
+                language = await run_in_thread(_detect_language, text.place, whole, overlay)
+                # A name in a language of another family cannot refer to the symbol.
+                if language is None or own is None or language.family == own.family:
+                    add = _add_definitions if definitions else _add_references
+                    await add(query, hits, text, whole, language)
+    except TimeoutError:
+        hits.notes.append(f"[stopped after {_TIMEOUT_SECONDS:.0f} s; there may be more]")
+    if hits.unreadable:
+        hits.notes.append(f"[no grammar could read {', '.join(map(quote_path, hits.unreadable[:10]))}]")
+    return hits
 
-    def __init__(self, query: SymbolQuery, overlay: EditOverlay) -> None:
-        self._query = query
-        self._overlay = overlay
-        self._language: Language | None = None
-        self._imported_names: frozenset[str] = frozenset()
 
-    def _inspect_text(self) -> None:
-        query = self._query
-        self._language = detect_place_language(query.place, query.text, self._overlay)
-        imports = (line for line in query.text.splitlines() if _IMPORT.match(line))
-        self._imported_names = frozenset(word for line in imports for word in _WORD.findall(line))
+async def _find_texts(query: _Query, overlay: EditOverlay, hits: _Hits) -> list[SearchedText]:
+    """Return the texts that contain the name, the text of the query first and the most likely ones next.
 
-    async def find_definitions(self) -> Hits:
-        return await self._run(self._add_definitions)
+    The text search skips ignored files and documents outside all folders, so the query's own text is searched here.
+    """
+    pattern = re.sub(r"^(?=\w)|(?<=\w)$", r"\\b", re.escape(query.name))
+    result = await SearchText().find(SearchTextArguments(pattern=pattern), overlay)
+    hits.notes += result.notes
+    imports = (line for line in query.text.splitlines() if _IMPORT.match(line))
+    imported = frozenset(word for line in imports for word in _WORD.findall(line))
+    others = [text for key, text in result.texts.items() if key != query.place.key]
+    others.sort(key=lambda text: (_rank(text.place.label, query.place.label, imported), text.place.label))
+    if len(others) > _MAX_FILES:
+        hits.notes.append(f"[checked {_MAX_FILES} of {len(others)} files that contain the name]")
+    own = SearchedText(query.place, query.text)
+    own.numbers |= {number for number, line in enumerate(own.lines, 1) if re.search(pattern, line)}
+    return [own, *others[:_MAX_FILES]]
 
-    async def find_references(self) -> Hits:
-        return await self._run(self._add_references)
 
-    async def _run(self, add: Callable[[Hits, SearchedText], Awaitable[None]]) -> Hits:
-        hits = Hits()
-        try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                for text in await self._find_texts(hits):
-                    await add(hits, text)
-        except TimeoutError:
-            hits.notes.append(f"[stopped after {_TIMEOUT_SECONDS:.0f} s; there may be more]")
-        if hits.unreadable:
-            hits.notes.append(f"[no grammar could read {', '.join(map(quote_path, hits.unreadable[:10]))}]")
-        return hits
+def _rank(label: str, own: str, imported: Collection[str]) -> int:
+    """Return 0 for a file that the query's text imports, 1 for one in the same folder and 2 for another one."""
+    *folders, name = label.split("/")
+    stem = name.partition(".")[0]
+    stem = folders[-1] if stem in _FOLDER_FILES and folders else stem
+    return 0 if stem in imported else 1 if folders == own.split("/")[:-1] else 2
 
-    async def _find_texts(self, hits: Hits) -> list[SearchedText]:
-        """Return the texts that contain the name, starting with the text of the query."""
-        query = self._query
-        await run_in_thread(self._inspect_text)
-        pattern = re.sub(r"^(?=\w)|(?<=\w)$", r"\\b", re.escape(query.name))
-        result = await SearchText().find(SearchTextArguments(pattern=pattern), self._overlay)
-        hits.notes += [note for note in result.notes if not note.startswith("[searched")]
-        others = sorted((text for key, text in result.texts.items() if key != query.place.key), key=self._rank)
-        if len(others) > _MAX_FILES:
-            hits.notes.append(f"[checked {_MAX_FILES} of {len(others)} files that contain the name]")
-        return [await run_in_thread(self._search_own_text, re.compile(pattern)), *others[:_MAX_FILES]]
 
-    def _search_own_text(self, name: re.Pattern[str]) -> SearchedText:
-        """Search the text of the query itself, because the text search skips ignored files and documents outside all
-        folders."""
-        own = SearchedText(self._query.place, self._query.text)
-        own.numbers |= {number for number, line in enumerate(own.lines, 1) if name.search(line)}
-        return own
+async def _add_definitions(
+    query: _Query, hits: _Hits, text: SearchedText, whole: str, language: Language | None
+) -> None:
+    if language is None:
+        return
+    line = query.line if text.place.key == query.place.key else 0
+    rows = None
+    with suppress(WorkFailed):
+        rows = await run_in_worker(FILE_SECONDS, find_definition_rows, whole, language.name, query.name, line)
+    if rows is None:
+        hits.unreadable.append(text.place.label)
+        return
+    hits.entries += [(text.place, symbol.first_line, symbol) for symbol in map(parse_symbol, rows)]
+    hits.lines[text.place.key] = text.lines
+    # Members of the type before the dot come first.
+    hits.entries.sort(key=lambda hit: not (hit[2] and query.qualifier and hit[2].container == query.qualifier))
 
-    def _rank(self, text: SearchedText) -> tuple[int, str]:
-        parts = text.place.label.split("/")
-        stem = parts[-1].partition(".")[0]
-        if stem in _FOLDER_FILES and len(parts) > 1:
-            stem = parts[-2]
-        if stem in self._imported_names:
-            return 0, text.place.label
-        return (1 if parts[:-1] == self._query.place.label.split("/")[:-1] else 2), text.place.label
 
-    def _check_related(self, text: SearchedText) -> tuple[str, Language | None, bool]:
-        """Return the full text, its language, and whether the names in it can refer to the query's symbol."""
-        whole = "".join(text.lines)
-        language = detect_place_language(text.place, whole, self._overlay)
-        own = self._language
-        return whole, language, language is None or own is None or language.family == own.family
-
-    async def _add_definitions(self, hits: Hits, text: SearchedText) -> None:
-        whole, language, related = await run_in_thread(self._check_related, text)
-        if language is None or not related:
-            return
-        line = self._query.line if text.place.key == self._query.place.key else 0
-        try:
-            rows = await run_in_worker(FILE_SECONDS, find_definition_rows, whole, language.name, self._query.name, line)
-        except WorkFailed:
-            rows = None
-        if rows is None:
-            hits.unreadable.append(text.place.label)
-            return
-        hits.entries += [(text.place, symbol.first_line, symbol) for symbol in map(parse_symbol, rows)]
-        hits.lines[text.place.key] = text.lines
-        # Members of the type before the dot come first.
-        hits.entries.sort(
-            key=lambda hit: not (hit[2] and self._query.qualifier and hit[2].container == self._query.qualifier)
-        )
-
-    async def _add_references(self, hits: Hits, text: SearchedText) -> None:
-        whole, language, related = await run_in_thread(self._check_related, text)
-        if not related:
-            return
-        numbers: list[int] | None = None
-        if language is not None:
-            with suppress(WorkFailed):
-                numbers = await run_in_worker(FILE_SECONDS, find_mention_lines, whole, language.name, self._query.name)
-            if numbers is None:
-                hits.unreadable.append(text.place.label)
-        if numbers is None:
-            numbers = sorted(text.numbers)
-        hits.entries += [(text.place, number, None) for number in numbers]
-        hits.lines[text.place.key] = text.lines
+async def _add_references(
+    query: _Query, hits: _Hits, text: SearchedText, whole: str, language: Language | None
+) -> None:
+    numbers: list[int] | None = None
+    if language is not None:
+        with suppress(WorkFailed):
+            numbers = await run_in_worker(FILE_SECONDS, find_mention_lines, whole, language.name, query.name)
+        hits.unreadable += [text.place.label] if numbers is None else []
+    hits.entries += [(text.place, number, None) for number in (sorted(text.numbers) if numbers is None else numbers)]
+    hits.lines[text.place.key] = text.lines
 
 
 MAX_DEFINITION_LINES = 4
@@ -272,7 +243,7 @@ class OutlineFile(Tool[OutlineArguments]):
         place = context.overlay.view.resolve(args.path)
         current = read_existing(context.overlay, place)
         text = current.text
-        language = detect_place_language(place, text, context.overlay)
+        language = _detect_language(place, text, context.overlay)
         count, rows = 0, list[Row]()
         failure = f"No grammar can read {quote_path(place.label)}"
         if language is not None:
@@ -325,7 +296,7 @@ class FindDefinition(_SymbolTool):
             head = format_head(len(targets), "definition", query.name, BY_EDITOR)
             blocks = build_target_blocks(targets, context.overlay, MAX_DEFINITION_LINES)
             return ToolOutput(join_within_limit(head, [*hover, *blocks], len(targets)))
-        hits = await SymbolSearch(query, context.overlay).find_definitions()
+        hits = await _search(query, context.overlay, definitions=True)
         if not hits.entries:
             return ToolOutput(await self._find_by_name(query.name, hits, hover, context))
         head = format_head(len(hits.entries), "definition", query.name, _BY_SYNTAX)
@@ -337,7 +308,7 @@ class FindDefinition(_SymbolTool):
             join_within_limit(head, [*hover, *blocks, *_format_rest(hits, len(listed))], len(hits.entries))
         )
 
-    async def _find_by_name(self, name: str, hits: Hits, hover: Sequence[str], context: ToolContext) -> str:
+    async def _find_by_name(self, name: str, hits: _Hits, hover: Sequence[str], context: ToolContext) -> str:
         """List the symbols with this name that the editor finds, for example in libraries."""
         reported = await context.editor.find_symbols(name)
         matching = [] if reported is None else [each.target for each in reported.symbols if is_named(each.name, name)]
@@ -367,14 +338,14 @@ class FindReferences(_SymbolTool):
         if targets:
             head = format_head(len(targets), "reference", query.name, BY_EDITOR)
             return ToolOutput(join_within_limit(head, build_target_blocks(targets, context.overlay, 1), len(targets)))
-        hits = await SymbolSearch(query, context.overlay).find_references()
+        hits = await _search(query, context.overlay, definitions=False)
         head = format_head(len(hits.entries), "reference", query.name, _BY_SYNTAX)
         listed = hits.entries[:_MAX_REFERENCES]
         lines = [format_line(place.label, number, hits.lines[place.key]) for place, number, _ in listed]
         return ToolOutput(join_within_limit(head, [*lines, *_format_rest(hits, len(listed))], len(hits.entries)))
 
 
-def _build_query(args: SymbolArguments, overlay: EditOverlay) -> tuple[SymbolQuery, tuple[Point, ...]]:
+def _build_query(args: SymbolArguments, overlay: EditOverlay) -> tuple[_Query, tuple[Point, ...]]:
     """Return the query and its positions in the editor's text.
 
     The positions are empty if this turn changed the file.
@@ -397,7 +368,7 @@ def _build_query(args: SymbolArguments, overlay: EditOverlay) -> tuple[SymbolQue
     at = symbol.rindex(name)
     end = columns[0] + at
     before = _QUALIFIER.search(line, max(0, end - _MAX_QUALIFIER), end)
-    query = SymbolQuery(place, current.text, args.line, name, before[1] if before else "")
+    query = _Query(place, current.text, args.line, name, before[1] if before else "")
     is_open = current.source == "document"
     points = [Point(place.uri, current.text, args.line, column + at, is_open) for column in columns]
     return query, () if current.source == "turn" else tuple(points)
@@ -415,7 +386,7 @@ def _build_word_pattern(symbol: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])" if symbol[0] not in "$@#:." else re.escape(symbol))
 
 
-def _format_rest(hits: Hits, shown_count: int) -> list[str]:
+def _format_rest(hits: _Hits, shown_count: int) -> list[str]:
     rest = [f"[{len(hits.entries) - shown_count} more]"] if len(hits.entries) > shown_count else []
     return [*rest, *hits.notes]
 

@@ -11,7 +11,6 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -49,41 +48,30 @@ def _expand_braces(text: str) -> Iterator[str]:
         yield from _expand_braces(head + choice + tail)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    text: str
-    parts: tuple[str, ...]
-
-    def find_spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[range]:
-        """Yield the ranges of components that the pattern matches.
-
-        `folded` contains the possible names of each component.
-        """
-        for start in range(len(folded) - len(self.parts) + 1):
-            window = folded[start : start + len(self.parts)]
-            if all(
-                any(fnmatchcase(name, part) for name in names) for names, part in zip(window, self.parts, strict=True)
-            ):
-                yield range(start, start + len(self.parts))
-
-
 class _Rules:
     """A list of patterns with a fast check for paths that no pattern matches."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self.patterns = tuple(
-            _Pattern(text, tuple(_fold(part) for part in text.strip("/").split("/") if part not in ("", "**")))
+        self._patterns = tuple(
+            (text, tuple(_fold(part) for part in text.strip("/").split("/") if part not in ("", "**")))
             for text in texts
             if text.strip("/*")
         )
-        self._is_first = _build_matcher(pattern.parts[0] for pattern in self.patterns)
-        self.is_last = _build_matcher(pattern.parts[-1] for pattern in self.patterns)
+        self._is_first = _build_matcher(parts[0] for _, parts in self._patterns)
+        self.is_last = _build_matcher(parts[-1] for _, parts in self._patterns)
 
     def find_spans(self, folded: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, range]]:
-        if any(self._is_first(name) for names in folded for name in names):
-            for pattern in self.patterns:
-                for span in pattern.find_spans(folded):
-                    yield pattern.text, span
+        """Yield each pattern with the ranges of components that it matches.
+
+        `folded` contains the possible names of each component.
+        """
+        if not any(self._is_first(name) for names in folded for name in names):
+            return
+        for text, parts in self._patterns:
+            for start in range(len(folded) - len(parts) + 1):
+                pairs = zip(folded[start : start + len(parts)], parts, strict=True)
+                if all(any(fnmatchcase(name, part) for name in names) for names, part in pairs):
+                    yield text, range(start, start + len(parts))
 
 
 def _build_matcher(parts: Iterable[str]) -> Callable[[str], bool]:

@@ -33,32 +33,16 @@ _BOM_BYTES = _BOM.encode()
 Parts = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShadowFile:
-    """A file in the shadow copy. `data` is None if the file does not exist. `mode` contains the file's permissions."""
-
-    root: Root
-    parts: Parts
-    data: bytes | None
-    mode: int
-
-
-def collect_files(overlay: EditOverlay, copied_places: Iterable[Place]) -> Iterator[tuple[Place, ShadowFile]]:
+def collect_files(overlay: EditOverlay, copied_places: Iterable[Place]) -> Iterator[tuple[Place, bytes | None, int]]:
     """Yield the files whose text differs from the disk, and the files that were copied earlier.
 
-    Files that tools may not read are skipped.
+    Each file comes with its bytes, or None if it does not exist, and its permissions. Files that tools may not read are
+    skipped.
     """
     places = {place.key: place for place in (*copied_places, *overlay.view.list_open_places(), *overlay.list_changed())}
-    for place in places.values():
-        if place.root is None or place.path is None:
-            continue
+    for place in (place for place in places.values() if place.root is not None):
         with suppress(PathRefused):
-            yield (
-                place,
-                ShadowFile(
-                    place.root, place.path.parts, read_content(overlay, place), _find_mode(overlay.find_origin(place))
-                ),
-            )
+            yield place, read_content(overlay, place), _find_mode(overlay.find_origin(place))
 
 
 def read_content(overlay: EditOverlay, place: Place) -> bytes | None:
@@ -82,34 +66,25 @@ def _find_mode(place: Place) -> int:
     return _NEW_MODE if status is None or status.kind != "file" else status.mode
 
 
-@dataclass(slots=True)
-class CopyResult:
-    """The result of a copy. `excluded_folders` contains folders that were not copied and can be mounted directly.
-    Examples are git's own folder and ignored folders, such as installed packages."""
-
-    size: int = 0
-    files: int = 0
-    excluded_folders: list[str] = field(default_factory=list)
-
-
 def copy_folder(
     root: Root, target: str, *, limit: int = MAX_COPY_BYTES, should_stop: Callable[[], bool] = lambda: False
-) -> CopyResult:
+) -> list[str]:
     """Copy the files that git lists to the empty folder `target`, without secrets, links and special files.
 
+    Returns folders that were not copied and can be mounted directly, such as git's own folder and installed packages.
     Raises PathRefused if the files exceed `limit` bytes. Stops early if `should_stop` returns True.
     """
     rules = IgnoreRules(root)
-    result = CopyResult()
+    excluded_folders: list[str] = []
+    left = limit
     waiting: list[Parts] = [()]
     while waiting and not should_stop():
         folder = waiting.pop()
         listing = _list_folder(root, folder)
         included = rules.filter_listing(folder, listing)
-        for name in included.files:
-            parts = (*folder, name)
+        for parts in ((*folder, name) for name in included.files):
             if root.protected.explain_read_refusal(parts) is None:
-                _copy_file(root, parts, target, result, limit)
+                left -= _copy_file(root, parts, target, left)
         for name in listing.directories:
             parts = (*folder, name)
             if root.protected.explain_read_refusal(parts) is not None:
@@ -117,24 +92,23 @@ def copy_folder(
             os.makedirs(os.path.join(target, *parts), exist_ok=True)
             if name in included.directories:
                 waiting.append(parts)
-            elif name not in _BUILD_FOLDERS and len(result.excluded_folders) < _MAX_EXCLUDED_FOLDERS:
-                result.excluded_folders.append("/".join(parts))
-    return result
+            elif name not in _BUILD_FOLDERS and len(excluded_folders) < _MAX_EXCLUDED_FOLDERS:
+                excluded_folders.append("/".join(parts))
+    return excluded_folders
 
 
-def _copy_file(root: Root, parts: Parts, target: str, result: CopyResult, limit: int) -> None:
+def _copy_file(root: Root, parts: Parts, target: str, limit: int) -> int:
+    """Copy a file and return its size. Raises PathRefused if it is larger than `limit` bytes."""
     try:
-        data = root.read(RelPath.build(parts), limit=limit)
+        data = root.read(RelPath.build(parts), limit=MAX_COPY_BYTES)
     except PathRefused:
-        return
+        return 0
     if data is None:
-        return
-    result.size += len(data)
-    result.files += 1
-    if result.size > limit:
+        return 0
+    if len(data) > limit:
         raise PathRefused(
-            f"Commands cannot run: the workspace has more than {limit // 1024**2} MB that git does not ignore, too "
-            "much to copy, and this system does not allow overlay mounts."
+            f"Commands cannot run: git does not ignore more than {MAX_COPY_BYTES // 1024**2} MB of the workspace, "
+            "which is too much to copy, and this system does not allow overlay mounts."
         )
     path = os.path.join(target, *parts)
     with open(path, "xb") as file:
@@ -143,6 +117,7 @@ def _copy_file(root: Root, parts: Parts, target: str, result: CopyResult, limit:
     with suppress(OSError):
         if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
             os.chmod(path, 0o700)
+    return len(data)
 
 
 def _list_folder(root: Root, folder: Parts) -> Listing:
