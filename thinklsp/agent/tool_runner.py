@@ -1,9 +1,8 @@
 """The tool runner, which runs the tool calls in a message and fits their results into the context window.
 
 Consecutive read-only calls run in parallel, up to 8 at a time. All other calls run one after the other. A message can
-have up to 64 calls. If the model rereads an unchanged file, the result only refers to the earlier result. The next
-model call must hold all results of a message. A result that does not fit is cut, and its last line says how to read the
-rest.
+have up to 64 calls. The next model call must hold all results of a message. A result that does not fit is cut, and its
+last line says how to read the rest.
 """
 
 from __future__ import annotations
