@@ -151,6 +151,34 @@ async def test_an_edit_does_not_leave_for_an_earlier_text(
         assert await later.list_unknown_edits(desk.workspace) == (), "every edit is settled"
 
 
+async def test_a_late_answer_is_checked_before_the_edit_is_sent_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user asks for the edit again while the editor has answered and its changes may still arrive."""
+    client, has_come, may_answer, sent = desk.editor.server.state.client, asyncio.Event(), asyncio.Event(), []
+
+    async def apply_edit(_label: str, edit: Any, _on_request_id: Any) -> ApplyReply:
+        sent.append(edit)
+        has_come.set()
+        await may_answer.wait()
+        return ApplyReply(True)
+
+    monkeypatch.setattr(client, "apply_edit", apply_edit)
+    monkeypatch.setattr(client, "features", ClientFeatures(apply_edit=True, document_changes=True))
+    applier = EditApplier(desk.editor.server.state, desk.snapshots, desk.ledger)
+    task = asyncio.create_task(applier.apply(desk.kept()))
+    await has_come.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    may_answer.set()
+    for _ in range(2):
+        [file] = (await applier.apply(desk.kept())).files
+        assert (file.status, len(sent)) == ("unknown", 1)
+    (desk.folder / "a.py").write_text(NEW)
+    [file] = (await applier.apply(desk.kept())).files
+    assert (file.status, len(sent)) == ("applied", 1)
+
+
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arrived: bool) -> None:
     change, back = (PlannedWrite(desk.file.uri, "a.py", *texts) for texts in ((OLD, NEW), (NEW, OLD)))

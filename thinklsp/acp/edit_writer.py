@@ -26,7 +26,7 @@ from thinklsp.core.edits import EditSet, FileEdit, compute_hunks, format_diff
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.core.json_codec import encode_json
 from thinklsp.engine import Engine
-from thinklsp.engine.edit_records import build_files_title, settle_unconfirmed, to_planned_write
+from thinklsp.engine.edit_records import build_turn_title, settle_unconfirmed, to_planned_write
 from thinklsp.engine.merge_plan import FileState, MergedFile, build_sent_edit, plan_merge, plan_undo
 from thinklsp.engine.results import FileStatus
 from thinklsp.jsonrpc.rpc_messages import ClientError
@@ -45,6 +45,7 @@ _NO_WRITE = (
 )
 _NO_OPERATION = "the protocol has no way to {} a file; do it yourself"
 _CANCEL_SECONDS = 0.5
+_NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."
 
 
 class _Origin(NamedTuple):
@@ -109,8 +110,7 @@ class EditWriter:
         turn = await self._store.find_written_turn(self._folders.key, None, self._session_id)
         if turn is None:
             raise TurnRefused(_NOTHING_TO_UNDO)
-        entries = [entry for edit in turn.edits for entry in edit.entries]
-        plan = plan_undo(turn, build_files_title([entry.write.path for entry in entries], entries[-1].created))
+        plan = plan_undo(turn, build_turn_title(turn))
         statuses: list[FileStatus] = []
         try:
             await self.write(turn.turn_id, plan.files, lambda _: False, statuses, is_undo=True)
@@ -353,6 +353,3 @@ def _build_content(file: FileEdit, path: str | None, before: str | None, after: 
 def _find_first_line(before: str, after: str) -> int:
     hunks = compute_hunks(before, after)
     return before.count("\n", 0, hunks[0].start) + 1 if hunks else 1
-
-
-_NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."

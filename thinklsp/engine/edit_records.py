@@ -10,7 +10,7 @@ from datetime import datetime
 
 from thinklsp.core.edits import FileEdit
 from thinklsp.engine.merge_plan import FileState
-from thinklsp.sessions.ledger import LedgerEdit, LedgerEntry, PlannedWrite, WriteOutcome
+from thinklsp.sessions.ledger import LedgerEdit, LedgerEntry, PlannedWrite, WriteOutcome, WrittenTurn
 from thinklsp.sessions.store import SessionStore
 from thinklsp.workspace.merge import is_equal_ignoring_format
 
@@ -43,6 +43,12 @@ def build_files_title(paths: Iterable[str], time: datetime) -> str:
     """Return a title for a turn that has none, based on the names of the files that it wrote."""
     names = dict.fromkeys(path.rpartition("/")[2] for path in paths)
     return f"{format_names(list(names))} ({time.astimezone():%H:%M})"
+
+
+def build_turn_title(turn: WrittenTurn) -> str:
+    """Return a title for a turn in the ledger, based on the names of its files."""
+    entries = [entry for edit in turn.edits for entry in edit.entries]
+    return build_files_title([entry.write.path for entry in entries], entries[-1].created)
 
 
 def format_names(names: Sequence[str]) -> str:

@@ -30,11 +30,6 @@ _BRIDGE_SECONDS = 3.0
 _MAX_MESSAGE_CHARACTERS = 4_000
 
 Level = Literal["error", "warning", "info"]
-_LEVELS: dict[Level, types.MessageType] = {
-    "error": types.MessageType.Error,
-    "warning": types.MessageType.Warning,
-    "info": types.MessageType.Info,
-}
 Token = str | int
 WorkDoneProgress = types.WorkDoneProgressBegin | types.WorkDoneProgressReport | types.WorkDoneProgressEnd
 T = TypeVar("T")
@@ -152,7 +147,8 @@ class Client:
         self._has_announced = False
 
     def show_message(self, level: Level, text: str) -> None:
-        self._server.window_show_message(types.ShowMessageParams(_LEVELS[level], sanitize_message(text)))
+        kind = types.MessageType[level.capitalize()]
+        self._server.window_show_message(types.ShowMessageParams(kind, sanitize_message(text)))
 
     def show_text(self, text: str) -> None:
         """Show a text of any length in as many messages as necessary, because the editor shows it nowhere else."""
@@ -385,12 +381,14 @@ class WorkDone:
 
     def _send_begin(self) -> None:
         self._has_begun = True
-        self._send(types.WorkDoneProgressBegin("thinklsp", cancellable=True, message=self._title))
+        self.client.send_progress(
+            self.token, types.WorkDoneProgressBegin("thinklsp", cancellable=True, message=self._title)
+        )
         self._send_end()
 
     def _send_end(self) -> None:
         if self._has_begun and self._outcome is not None:
-            self._send(types.WorkDoneProgressEnd(message=self._outcome))
+            self.client.send_progress(self.token, types.WorkDoneProgressEnd(message=self._outcome))
 
     async def _run_heartbeat(self) -> None:
         """Send a report after a change, at most ten times a second, and at least every two seconds."""
@@ -402,16 +400,10 @@ class WorkDone:
             if self.content is not None:
                 self.content.flush()
             if self._has_begun:
-                message = (
-                    f"starting · {format_seconds(self.elapsed)}"
-                    if self.content is None
-                    else self.content.build_message()
-                )
-                self._send(types.WorkDoneProgressReport(cancellable=True, message=message))
+                starting = f"starting · {format_seconds(self.elapsed)}"
+                message = starting if self.content is None else self.content.build_message()
+                self.client.send_progress(self.token, types.WorkDoneProgressReport(cancellable=True, message=message))
             await asyncio.sleep(_MIN_INTERVAL_SECONDS)
-
-    def _send(self, value: WorkDoneProgress) -> None:
-        self.client.send_progress(self.token, value)
 
 
 def format_seconds(seconds: float) -> str:

@@ -101,9 +101,14 @@ class InFlightEdit:
         return any(note.needs_confirmation for note in (self.edit.change_annotations or {}).values())
 
     @property
+    def is_late(self) -> bool:
+        """True if the editor has not answered before the cancellation."""
+        return self.is_cancelled and self.state == "sent"
+
+    @property
     def is_unconfirmed(self) -> bool:
-        """True if the editor may still apply the edit, although the caller no longer waits."""
-        return self.state == "sent" and self.is_cancelled
+        """True if the edit has left and it is not known yet what the editor did."""
+        return self.state != "drafted" and self.outcome is None
 
 
 class EditApplier:
@@ -173,7 +178,7 @@ class EditApplier:
             edit = self._edits.get(pending.turn_id)
             if edit is not None and edit.is_unconfirmed:
                 pending, applied = await self._check_unconfirmed(edit, pending)
-                if not pending.files or not edit.is_doubted:
+                if not pending.files or not edit.is_doubted or edit.reply is not None:
                     edit.is_doubted = True
                     rest = self._build_unconfirmed_statuses(edit, pending)
                     return EditOutcome(applied + rest, pending.turn_id if pending.files else None)
@@ -264,7 +269,7 @@ class EditApplier:
     async def _refuse_doubtful_undo(self, undo_id: str) -> None:
         """Raise TurnRefused if an undo was cancelled and may still be applied. The next call allows the undo."""
         edit = self._edits.pop(undo_id, None)
-        if edit is None or edit.is_doubted or not edit.is_unconfirmed:
+        if edit is None or not edit.is_unconfirmed or (edit.is_doubted and edit.reply is None):
             return
         comparisons = await self._verifier.check_applied(edit.plan.mergeable)
         if any(comparison.missing_part is not None for comparison in comparisons.values()):
@@ -355,9 +360,10 @@ class EditApplier:
         if progress is not None:
             progress.show_sent(is_reviewed=edit.is_reviewed)
         reply = await client.apply_edit(f"thinklsp: {edit.pending.title}", edit.edit, edit.request_ids.append)
-        is_late, edit.state, edit.reply = edit.is_unconfirmed, "answered", reply
+        is_late, edit.state, edit.reply = edit.is_late, "answered", reply
         if reply.applied:
-            edit.comparisons = await self._verifier.wait_until_applied(files, lambda: edit.is_cancelled)
+            # A caller that is cancelled now still waits for the outcome. Nobody waits for a late answer.
+            edit.comparisons = await self._verifier.wait_until_applied(files, lambda: edit.is_cancelled and not is_late)
         else:
             # An editor that rejects the edit may already have changed some files.
             edit.comparisons = await self._verifier.check_applied(files, exact=True)

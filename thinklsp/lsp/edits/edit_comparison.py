@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from thinklsp.core.edits import FileEdit, count_hunks, is_blank, split_comparable_lines
 from thinklsp.core.errors import PathRefused
@@ -265,11 +264,6 @@ def parse_hunks(message: object, key: str) -> HunkNumbers:
         if isinstance(uri, str) and isinstance(numbers, list):
             hunks[uri] = frozenset(number for number in numbers if type(number) is int)
     return hunks
-
-
-def build_reasons(uri: str, reasons: Iterable[str | None]) -> list[dict[str, Any]]:
-    """Return the JSON form of the reasons why a file's hunks need a review, in the order of the hunks."""
-    return [{"uri": uri, "hunk": number, "reason": reason} for number, reason in enumerate(reasons) if reason]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,14 @@ from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.core.text_safety import to_one_line
 from thinklsp.engine import Engine
-from thinklsp.engine.edit_records import build_files_title, format_names, is_undo, settle_unconfirmed, to_planned_write
+from thinklsp.engine.edit_records import (
+    build_files_title,
+    build_turn_title,
+    format_names,
+    is_undo,
+    settle_unconfirmed,
+    to_planned_write,
+)
 from thinklsp.engine.merge_plan import FileState, MergedFile, UndoPlan, build_sent_edit, plan_undo
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
@@ -448,10 +455,7 @@ class EditLedger:
     def find_title(self, turn: WrittenTurn) -> str:
         """Return the title of a turn, or a title based on its file names."""
         known = (turns[turn.turn_id].title for turns in self._turns.values() if turn.turn_id in turns)
-        if title := next(filter(None, known), ""):
-            return title
-        entries = [entry for edit in turn.edits for entry in edit.entries]
-        return build_files_title([entry.write.path for entry in entries], entries[-1].created)
+        return next(filter(None, known), "") or build_turn_title(turn)
 
     def _remember(self, uri: str, turn: UndoableTurn) -> None:
         key = self._state.file_keys.find(uri)

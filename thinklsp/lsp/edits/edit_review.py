@@ -30,7 +30,6 @@ from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_comparison import (
     HunkNumbers,
     SplitEdit,
-    build_reasons,
     number_hunks,
     parse_hunks,
     split_hunks,
@@ -103,9 +102,13 @@ class EditReview:
 
 
 def _list_reasons(plan: MergePlan, scope: Scope | None) -> list[dict[str, Any]]:
-    """Return the JSON form of the reasons why hunks need a review."""
-    files = ((item.file.uri, find_hunk_reasons(item, scope)) for item in plan.mergeable)
-    return [reason for uri, reasons in files for reason in build_reasons(uri, reasons)]
+    """Return the JSON form of the reasons why hunks need a review, with the number of each hunk in its file."""
+    return [
+        {"uri": item.file.uri, "hunk": number, "reason": reason}
+        for item in plan.mergeable
+        for number, reason in enumerate(find_hunk_reasons(item, scope))
+        if reason
+    ]
 
 
 def _select_hunks(pending: PendingEdit, plan: MergePlan, kept: HunkNumbers) -> PendingEdit | None:
