@@ -21,8 +21,7 @@ pytest.register_assert_rewrite("tests.support", "tests.slow", "tests.faults")
 from tests.support.client.actions import Editing
 from tests.support.client.raw import RawClient
 from tests.support.forking import Nursery
-from tests.support.outcomes import PASSED
-from tests.support.outside import ARGV, Connect, server_by
+from tests.support.outside import ARGV, PASSED, Connect, server_by
 from tests.support.sizes import STEP, examples, figures
 from thinklsp.core.import_context import reduce_gc
 

@@ -101,7 +101,7 @@ NOT_RUN = {
     "thinklsp acp --setup": "asks for a key: tests/cli/slow/test_key_setup.py types one",
     "thinklsp setup neovim": "needs the editor: tests/editors/setting_up.py sets up a real one",
     "thinklsp sessions restore last": "needs a compaction: tests/cli/test_sessions_command.py restores one",
-    "thinklsp --tcp 127.0.0.1:9257": "serves until it is stopped: tests/e2e/conformance/slow/test_lsp_sockets.py",
+    "thinklsp --tcp 127.0.0.1:9257": "serves until it is stopped: tests/e2e/conformance/slow/test_sockets.py",
     "thinklsp --ws 127.0.0.1:9258 --allow-origin https://ide.example.com": "serves until it is stopped: as --tcp",
     "pip install '.[otel,postgres,serve]'": "the packages are part of the extra `test`",
     "thinklsp --ws 127.0.0.1:9258 --token-file token --metrics 9464": (

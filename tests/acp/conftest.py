@@ -11,7 +11,7 @@ import pytest
 from tests.acp.talk import Talk, begin_talk
 from tests.support.epilogue import check_left_behind
 from tests.support.forking import Nursery
-from tests.support.outcomes import PASSED
+from tests.support.outside import PASSED
 
 Begin = Callable[..., Awaitable[Talk]]
 

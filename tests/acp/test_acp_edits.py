@@ -13,7 +13,7 @@ from tests.acp.fake_zed import CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, 
 from tests.acp.talk import Talk, diffs
 from tests.e2e.acting import edit_file, read_file, say, write_file
 from tests.support.outside import said
-from tests.support.signing_script import answer, tool
+from tests.support.signing_server import answer, tool
 
 Json = Any
 LINES = "".join(f"line {number}\n" for number in range(9))

@@ -9,7 +9,7 @@ import pytest
 from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
 from tests.e2e.acting import edit_file, read_file, say
-from tests.support.signing_script import Hold, Text, answer
+from tests.support.signing_server import Hold, Text, answer
 
 Json = Any
 AUTO = "[acp]\nallow_auto = true\n"

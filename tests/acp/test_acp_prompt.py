@@ -11,7 +11,7 @@ from tests.acp.fake_zed import FilePeer, NoFiles
 from tests.acp.talk import SUMMARIES, Talk, refusal
 from tests.e2e.acting import read_file, say
 from tests.support.outside import MODEL, said
-from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
 Json = Any
 FILES = {"a.py": "x = 1\n", "b.py": "y = 2\n", ".env": "PASSWORD=hunter2-canary-value\n"}

@@ -8,7 +8,7 @@ from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
 from tests.e2e.acting import say
 from tests.support.outside import said
-from tests.support.signing_script import Text, Thinking, Tool, answer
+from tests.support.signing_server import Text, Thinking, Tool, answer
 from tests.support.skill_folders import skill_text, write_skill
 
 BODY = "Always look at the tests first."

@@ -12,7 +12,7 @@ from tests.acp.talk import Talk
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.client.actions import Request
 from tests.support.signing_rules import Conversations
-from tests.support.signing_script import Event, Failure, Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Event, Failure, Hold, Text, Thinking, answer, tool
 from tests.support.watching import HANG_SECONDS, seen
 
 Json = Any

@@ -15,7 +15,7 @@ import pytest
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, cases, expected, raw, run, stream
 from tests.support.chat_samples import chunk as chat_chunk
 from tests.support.chat_samples import server
-from tests.support.other_hosts import SseServer, Step, answer, chunk, head
+from tests.support.hosts import SseServer, Step, answer, chunk, head
 from thinklsp.agent.budget import BudgetLimits, ContextMeter, MeteredCaller, UsageLedger
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished, HttpModelCaller, ModelCaller
 from thinklsp.core import errors

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
-from tests.support.other_hosts import Received, SseServer, Step, answer, head
+from tests.support.hosts import Received, SseServer, Step, answer, head
 from tests.support.scripted_model import run_to_end
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.dialects import SIDES, place, play, request_of
+from tests.support.services import SIDES, place, play, request_of
 from tests.support.skill_folders import skill_text, write_skill
 from thinklsp.agent.prompts import (
     InstructionFile,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, result, said, stream, text, thinking
 from tests.support.chat_samples import chunk, server
-from tests.support.other_hosts import SseServer, Step, head
+from tests.support.hosts import SseServer, Step, head
 from thinklsp.agent.model_call import HttpModelCaller
 from thinklsp.agent.request_fallbacks import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
 from thinklsp.core.events import Notice

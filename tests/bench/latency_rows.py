@@ -17,8 +17,7 @@ from tests.bench.measure import ROOT, TREE, Bench, Figure, clean_environment, el
 from tests.bench.source import MODEL, Source
 from tests.support.client.documents import range_of
 from tests.support.outside import Outside, diagnostic, start
-from tests.support.signing_script import Hold, Text, Thinking, answer
-from tests.support.signing_server import Script
+from tests.support.signing_server import Hold, Script, Text, Thinking, answer
 from thinklsp.core.import_context import reduce_gc
 
 SPEED = 5_000.0

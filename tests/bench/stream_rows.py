@@ -23,7 +23,7 @@ from tests.bench.measure import (
 from tests.bench.source import Play, anthropic, argument, responses, source, words
 
 if TYPE_CHECKING:
-    from tests.support.other_hosts import Authority
+    from tests.support.hosts import Authority
 
 OURS = "thinklsp"
 PACED = 150.0
@@ -66,7 +66,7 @@ def _paced(bench: Bench) -> Play:
 def _make_authority(bench: Bench) -> Authority:
     """Raises Unavailable if the library that signs certificates is missing."""
     try:
-        from tests.support.other_hosts import Authority
+        from tests.support.hosts import Authority
     except ImportError as problem:
         raise Unavailable(f"{problem}. Install it with `pip install cryptography`.") from None
     return Authority(bench.folder / "certificates")

@@ -14,9 +14,9 @@ from tests.bench.search_rows import filled_folder
 from tests.bench.source import Play, anthropic, source, words
 from tests.bench.store_rows import filled
 from tests.support.anthropic_samples import PLAIN, call, result, text, thinking
-from tests.support.gauges import gauge
+from tests.support.epilogue import gauge
 from tests.support.outside import Outside
-from tests.support.signing_script import Text, Thinking, answer, tool
+from tests.support.signing_server import Text, Thinking, answer, tool
 from thinklsp.core.messages import AssistantMessage, Message, UserMessage
 from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint

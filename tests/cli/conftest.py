@@ -22,7 +22,7 @@ from typing import Self
 
 import pytest
 
-from tests.support import only_loopback as only_loopback_module
+from tests.support import forking as only_loopback_module
 from tests.support.forking import Command, Nursery
 from thinklsp.cli.main import run
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from thinklsp.cli.terminal import (
     create_console,
-    format_size,
     format_usage_line,
     is_live,
     render_diff,
@@ -62,13 +61,6 @@ def test_a_diff_has_its_colours() -> None:
     shown = [(line.plain, str(line.spans[0].style) if line.spans else "") for line in render_diff(diff, indent=1)]
     heads = [(" --- a/x", "bold"), (" +++ b/x", "bold"), (" @@ -1 +1 @@", "cyan")]
     assert shown == [*heads, (" -old<U+001B>", "red"), (" +new", "green"), ("  same", "")]
-
-
-@pytest.mark.parametrize(
-    ("count", "told"), [(0, "0.0 kB"), (99_999, "100.0 kB"), (100_000, "0.1 MB"), (250_000_000, "0.2 GB")]
-)
-def test_sizes(count: int, told: str) -> None:
-    assert format_size(count) == told
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(("inputTokens", "cacheReadTokens", "outputTokens", "thinkingTokens", "costUsd"))

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import Request, ResponseError
 from tests.support.outside import Outside
-from tests.support.signing_script import Answer, Hold, Text, Tool, answer, tool
+from tests.support.signing_server import Answer, Hold, Text, Tool, answer, tool
 
 Opened = tuple[Outside, Any, str]
 

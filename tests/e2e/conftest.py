@@ -14,8 +14,7 @@ from tests.support.canary import Canary
 from tests.support.client.actions import Editing
 from tests.support.forking import Nursery
 from tests.support.listening import Listening
-from tests.support.outcomes import PASSED
-from tests.support.outside import ROOT, Connect, Outside, start
+from tests.support.outside import PASSED, ROOT, Connect, Outside, start
 
 Begin = Callable[..., Awaitable[Outside]]
 

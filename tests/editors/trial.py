@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tests.editors.steps import Step
 from tests.editors.waiting import until
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest
 from tests.support.canary import Canary
 from tests.support.outside import WATCHED
 from tests.support.services import Service

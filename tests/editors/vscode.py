@@ -22,7 +22,7 @@ from tests.editors.waiting import until
 from tests.editors.workbench import IDLE, Workbench
 
 if TYPE_CHECKING:
-    from tests.stand_ins.journal import RecordedRequest
+    from tests.stand_ins.http_server import RecordedRequest
 
 _LARGEST = 1_000_000  # bytes of the package
 _THINKING = r"thinking · \d+ s"

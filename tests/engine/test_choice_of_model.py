@@ -13,7 +13,7 @@ import pytest
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
 from tests.stand_ins.http_server import Simulator
-from tests.support.other_hosts import SseServer, Step, answer, head
+from tests.support.hosts import SseServer, Step, answer, head
 from tests.support.services import WAYS
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.settings.test_sources import NO_FILE
-from tests.stand_ins.anthropic.models import build_model_info as describe_claude
-from tests.stand_ins.google.models import build_model_info as describe_gemini
+from tests.stand_ins.anthropic.requests import build_model_info as describe_claude
+from tests.stand_ins.google.requests import build_model_info as describe_gemini
 from tests.stand_ins.http_server import Simulator
-from tests.support.other_hosts import SseServer, Step, answer
+from tests.support.hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
 from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report
@@ -165,7 +165,7 @@ async def test_an_answer_that_says_nothing_is_no_problem(service: Service, play:
 
 @pytest.mark.parametrize("window", [1_048_576, 500_000, "much", -1, True])
 async def test_a_window_that_differs_is_said_with_what_to_do(window: object) -> None:
-    told = describe_gemini("gemini-4-argon") | {"inputTokenLimit": window}
+    told = describe_gemini("gemini-4-argon", 1) | {"inputTokenLimit": window}
     service = SERVICES["google"]
     async with SseServer([KNOCK, answer_json(told)]) as server:
         found = await reported(service.environment(server.url), model="gemini-4-argon")
@@ -184,7 +184,7 @@ async def test_a_window_that_differs_is_said_with_what_to_do(window: object) -> 
 
 def describe(**changes: Any) -> list[Step]:
     """An answer that describes claude-opus-5-5, with flags set otherwise."""
-    told = json.loads(json.dumps(describe_claude("claude-opus-5-5")))
+    told = json.loads(json.dumps(describe_claude("claude-opus-5-5", 1_000_000)))
     for form in ("disabled", "enabled"):
         if form in changes:
             told["capabilities"]["thinking"]["types"][form]["supported"] = changes[form]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, play, spec
 from tests.settings.test_sources import NO_FILE
-from tests.support.other_hosts import SseServer, answer
+from tests.support.hosts import SseServer, answer
 from tests.support.scripted_model import Answer, ScriptedModel, connect_to, run_to_end, says, thinking, tool
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import CallEvent

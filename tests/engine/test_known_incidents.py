@@ -18,8 +18,7 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, A, run, spec
 from tests.settings.test_sources import NO_FILE
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support.services import KEYS, WAYS, Way, sealed_in
 from tests.support.stored_sessions import NoVault
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE, STRIP_NOTICE
@@ -218,7 +217,7 @@ TABLE = """\
   sessions/test_rows::test_what_cannot_be_opened_takes_only_its_own_block_along
   providers/test_replay::test_unsigned_thinking_returns_only_to_its_issuer
 9: a session with thinking was refused whenever it was opened again
-  e2e/conformance/slow/test_lsp_restarts::test_the_next_server_goes_on_with_the_whole_history
+  e2e/conformance/slow/test_restarts::test_the_next_server_goes_on_with_the_whole_history
   sessions/test_rows::test_any_session_may_follow_any_other
 10: half a block was stored and blocked the session for good
   agent/test_model_call::test_a_stream_cut_before_its_end_is_never_an_answer

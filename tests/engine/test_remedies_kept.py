@@ -10,7 +10,7 @@ from tests.agent.test_remedies import GOOD, NO_BUDGET, NO_EFFORT, SCENARIO, form
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
 from tests.stand_ins.http_server import Simulator
-from tests.support.other_hosts import SseServer
+from tests.support.hosts import SseServer
 from tests.support.scripted_model import run_to_end
 from tests.support.services import Service
 from tests.support.stored_sessions import NoVault

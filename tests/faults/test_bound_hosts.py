@@ -17,10 +17,9 @@ from tests.support.canary import Canary
 from tests.support.client.actions import ResponseError
 from tests.support.epilogue import faulty
 from tests.support.forking import Nursery
-from tests.support.other_hosts import Authority, Decoy
+from tests.support.hosts import Authority, Decoy
 from tests.support.outside import Outside, check_sentence
-from tests.support.signing_script import Failure, Text, answer
-from tests.support.signing_server import SigningServer
+from tests.support.signing_server import Failure, SigningServer, Text, answer
 from tests.support.sizes import tries
 from tests.support.watching import seen
 

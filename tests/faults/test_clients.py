@@ -11,11 +11,10 @@ import pytest
 
 from tests.support.client.actions import ResponseError
 from tests.support.client.editor import Refusal, capabilities
-from tests.support.client.raw import RawClient
-from tests.support.client.wires import Ear
+from tests.support.client.raw import Ear, RawClient
 from tests.support.epilogue import check_answers, clock, faulty
 from tests.support.outside import Json, statuses
-from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, answer, tool
 from tests.support.watching import seen
 
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n"}

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from tests.slow.running import SLACK, Tally, say, spread
-from tests.support.client.wires import Ear
+from tests.support.client.raw import Ear
 from tests.support.epilogue import check_left_behind
 from tests.support.listening import Listening
 from tests.support.outside import Connect, Outside, server_with, start
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 from tests.support.sizes import lots, tries
 from tests.support.watching import seen
 

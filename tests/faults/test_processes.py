@@ -19,11 +19,10 @@ import pytest
 
 from tests.slow.running import SLACK, Tally, say, spread
 from tests.support.client.actions import ResponseError
-from tests.support.client.raw import RawClient
-from tests.support.client.wires import Ear
+from tests.support.client.raw import Ear, RawClient
 from tests.support.epilogue import check_answers, clock, descendants, faulty, living_in
 from tests.support.outside import UNWATCHED, Connect, server_by, server_with
-from tests.support.signing_script import Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, answer, tool
 from tests.support.sizes import lots, tries
 from tests.support.watching import seen
 from thinklsp.tools.shadow_runner import explain_missing_sandbox

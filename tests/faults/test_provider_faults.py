@@ -13,8 +13,20 @@ from tests.slow.running import Tally
 from tests.support.client.actions import ResponseError
 from tests.support.epilogue import check_answers, clock, faulty
 from tests.support.outside import Json, Outside, check_sentence
-from tests.support.signing_script import Answer, Cut, Event, Failure, Item, Raw, Redacted, Text, Thinking, Tool, answer
-from tests.support.signing_server import Seen
+from tests.support.signing_server import (
+    Answer,
+    Cut,
+    Event,
+    Failure,
+    Item,
+    Raw,
+    Redacted,
+    Seen,
+    Text,
+    Thinking,
+    Tool,
+    answer,
+)
 
 ROWS: list[Json] = tomllib.loads((Path(__file__).parent / "faults.toml").read_text("utf-8"))["row"]
 AFTERWARDS = answer(Thinking(), Text("Here."))

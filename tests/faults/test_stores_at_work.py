@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.epilogue import clock, faulty
 from tests.support.outside import ARGV, ROOT, Outside, said, server_by, start
-from tests.support.signing_script import Redacted, Text, Thinking, answer
+from tests.support.signing_server import Redacted, Text, Thinking, answer
 from tests.support.sizes import SEED
 
 ONE = answer(Thinking(), Redacted(), Text("One."))

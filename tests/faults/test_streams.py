@@ -15,10 +15,9 @@ import pytest
 from tests.slow.running import Tally, say
 from tests.support.client.actions import ResponseError
 from tests.support.client.raw import RawClient
-from tests.support.epilogue import check_answers, clock, faulty
-from tests.support.gauges import gauge
+from tests.support.epilogue import check_answers, clock, faulty, gauge
 from tests.support.outside import Connect, Json, check_sentence, own_server, server_with
-from tests.support.signing_script import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
+from tests.support.signing_server import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
 from tests.support.sizes import SEED, tries
 
 pytestmark = pytest.mark.timing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.epilogue import faulty
 from tests.support.outside import Json, Outside, statuses
-from tests.support.signing_script import Hold, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Hold, Text, Thinking, Tool, answer, tool
 
 DONE = answer(Thinking(), Text("Done."))
 

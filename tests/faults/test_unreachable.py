@@ -14,10 +14,9 @@ import pytest
 
 from tests.support.client.actions import ResponseError
 from tests.support.epilogue import clock, faulty
-from tests.support.other_hosts import Authority, Decoy, Proxy
+from tests.support.hosts import Authority, Decoy, Proxy
 from tests.support.outside import Outside, check_sentence
-from tests.support.signing_script import Text, answer
-from tests.support.signing_server import SigningServer
+from tests.support.signing_server import SigningServer, Text, answer
 
 HOST = "api.example.test"
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.gateways.litellm_proxy import CLAUDE, GEMINI, GPT, KEY, LiteLlm
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support.services import EVERYWHERE, Service, Way
 from thinklsp.agent.request_fallbacks import STRIP_NOTICE
 from thinklsp.offline.scenario import Scenario, ScenarioStep, ToolPart, parse_scenario

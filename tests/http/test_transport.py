@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from tests.http.fetching import QUICK, fetch, serve
-from tests.support.other_hosts import SseServer, Step, answer, chunk, head
+from tests.support.hosts import SseServer, Step, answer, chunk, head
 from tests.support.shadowing import until
 from thinklsp.core.errors import TransportFailed
 from thinklsp.core.json_codec import ChunkedBody

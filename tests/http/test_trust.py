@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.fetching import QUICK, fetch, serve
-from tests.support.other_hosts import SseServer, answer
+from tests.support.hosts import SseServer, answer
 from thinklsp.core.errors import TransportFailed
 from thinklsp.http.transport import Transport
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lsp.test_start import run_server
-from tests.support.client.wires import framed
+from tests.support.client.raw import framed
 from tests.support.sizes import examples
 from thinklsp.lsp.protocol.fast_initialize import answer_initialize, build_initialize_reply
 from thinklsp.lsp.transport.connection import create_server

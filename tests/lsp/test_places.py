@@ -243,6 +243,7 @@ TRIGGERS: list[tuple[str, str, int, tuple[str, str, int, int] | None]] = [
     ("ocaml", "(* fold AI! *)", 0, ("fold", "!", 0, 0)),
     ("fortran", "x = 1 ! make it two AI!", 0, ("make it two", "!", 0, 0)),
     ("bat", "REM make it two AI!", 0, ("make it two", "!", 0, 0)),
+    ("bat", ":: make it two AI!", 0, ("make it two", "!", 0, 0)),
     ("shellscript", "echo ${#x} # quote AI!", 0, ("quote", "!", 0, 0)),
     ("php", "$x = 1; # two AI!", 0, ("two", "!", 0, 0)),
     ("yaml", "a: 1  # two AI!", 0, ("two", "!", 0, 0)),
@@ -288,6 +289,7 @@ TRIGGERS: list[tuple[str, str, int, tuple[str, str, int, int] | None]] = [
     ("markdown", "This is AI!", 0, None),
     ("html", "<p>// This is AI!</p>", 0, None),
     ("plaintext", "x = a -- b AI!", 0, None),
+    ("plaintext", "std::list; do it AI!", 0, None),
     ("lua", "x = [[\n-- do it AI!\n]]", 1, None),
     ("python", "", 0, None),
 ]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.client.wires import HandshakeRefused, framed
-from tests.support.client.wires import TcpWire as Client
-from tests.support.client.wires import WebSocketWire as WebSocketClient
+from tests.support.client.raw import HandshakeRefused, framed
+from tests.support.client.raw import TcpWire as Client
+from tests.support.client.raw import WebSocketWire as WebSocketClient
 from tests.support.sizes import examples
 from tests.support.watching import HANG_SECONDS
 from thinklsp.jsonrpc.framing import BadFrame

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.client.wires import framed
+from tests.support.client.raw import framed
 from tests.support.watching import HANG_SECONDS
 
 _HEADER = re.compile(rb"Content-Length: (\d+)\r\n\r\n")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from hypothesis import strategies as st
 
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
-from tests.support.dialects import SIDES, Place, place, refusal, request_of
+from tests.support.services import SIDES, Place, place, refusal, request_of
 from thinklsp.core.messages import ToolSpec
 
 KEYS = {

@@ -17,7 +17,7 @@ import pytest
 
 from tests.mcp_servers.conftest import SECRET, SERVERS, Connect
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
-from tests.support.dialects import SIDES, place, refusal, request_of
+from tests.support.services import SIDES, place, refusal, request_of
 from thinklsp.core.errors import McpFailed
 from thinklsp.core.messages import ToolSpec
 from thinklsp.mcp_client.call_result import CallResult, ResultImage

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.offline_talk import OfflineTalk
-from tests.support.simulator_talk import LOOP, change_letter, continued, request
+from tests.offline.talk import LOOP, OfflineTalk, change_letter, continued, request
 from thinklsp.offline.scenario import ScenarioError
 from thinklsp.offline.service import PAUSES_VARIABLE, SCENARIO_VARIABLE, open_service
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thinklsp.offline
-from tests.support.offline_talk import OfflineTalk
-from tests.support.simulator_talk import TOOLS, continued, request
+from tests.offline.talk import TOOLS, OfflineTalk, continued, request
 from tests.support.sizes import examples
 from thinklsp.offline.scenario import (
     PlaceholderValues,

@@ -15,10 +15,10 @@ from typing import get_args
 
 import pytest
 
-from tests.stand_ins.anthropic.models import ANTHROPIC_MODELS as ANTHROPIC
-from tests.stand_ins.google.models import GOOGLE_MODELS as GOOGLE
-from tests.stand_ins.openai.models import OPENAI_MODELS as OPENAI
-from tests.support.dialects import SERVERS, Answer, Place, ask, place, play
+from tests.stand_ins.anthropic.requests import ANTHROPIC_MODELS as ANTHROPIC
+from tests.stand_ins.google.requests import GOOGLE_MODELS as GOOGLE
+from tests.stand_ins.openai.requests import OPENAI_MODELS as OPENAI
+from tests.support.services import SERVERS, Answer, Place, ask, place, play
 from thinklsp.agent.request_fallbacks import RequestFallbacks
 from thinklsp.core.choices import EffortSetting, PlannedThinkingMode, SummaryLength, ThinkingDisplay
 from thinklsp.core.errors import BadRequest, ProviderError

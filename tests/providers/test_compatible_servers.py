@@ -13,9 +13,9 @@ import pytest
 from tests.providers.families import FAMILIES, find_message
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from tests.support.chat_samples import as_events, chunk, messages_of, run, server
-from tests.support.model_calls import call_model
-from tests.support.other_hosts import Step, answer, head
+from tests.support.hosts import Step, answer, head
 from tests.support.samples import asked, result, said
+from tests.support.services import call_model
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled

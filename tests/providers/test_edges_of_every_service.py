@@ -12,23 +12,23 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.stand_ins.dialect import ReceivedRequest, WholeReply
-from tests.support.dialects import (
+from tests.support.hosts import Step, answer
+from tests.support.services import (
     CALLS,
     ODD,
     SIDES,
     A,
     Place,
     ask,
+    call_model,
     events_of,
+    join_answer,
     place,
     play,
     read,
     request_of,
     streamed,
 )
-from tests.support.model_calls import call_model
-from tests.support.other_hosts import Step, answer
 from thinklsp.agent.model_call import AttemptUsage, CallEvent, CallFinished
 from thinklsp.core.errors import (
     ProviderError,
@@ -142,7 +142,7 @@ def test_an_error_after_200_is_an_error_in_every_shape(where: Place, shape: str)
 
 
 async def test_json_or_a_page_instead_of_a_stream(where: Place) -> None:
-    whole = without_a_stream(where)
+    whole = json.dumps(join_answer(where.provider, streamed(where, *CALLS))).encode()
     assert text_of(finished(await called(where, answer(whole)))) == text_of(
         read(where, streamed(where, *CALLS)).message
     )
@@ -151,19 +151,6 @@ async def test_json_or_a_page_instead_of_a_stream(where: Place) -> None:
             await called(where, told)
     seen = await called(where, answer(b'{"error":{"code":503,"message":"Boom"}}', 503), answer(whole), tries=2)
     assert [event.restart for event in seen if isinstance(event, RetryScheduled)] == [False]
-
-
-def without_a_stream(where: Place) -> bytes:
-    wire = where.encode(request_of(where))
-    body = {
-        key: value for key, value in json.loads(bytes(wire.body)).items() if key not in ("stream", "stream_options")
-    }
-    path = urlsplit(wire.url).path.replace(":streamGenerateContent", ":generateContent")
-    asked = ReceivedRequest("POST", path, "", wire.headers, json.dumps(body).encode())
-    reply = where.dialect({"step": [{"block": CALLS}]}).build_reply(asked)
-    assert isinstance(reply, WholeReply)
-    assert reply.status == 200
-    return reply.body
 
 
 @pytest.mark.parametrize("cut", ['{"path": "a", "old_te', '{"path": "x.py', "{"])

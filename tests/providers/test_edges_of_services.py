@@ -13,9 +13,9 @@ from tests.providers.families import FAMILIES
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
 from tests.support.chat_samples import KINDS, server
 from tests.support.google_samples import Json
-from tests.support.model_calls import call_model
-from tests.support.other_hosts import Step, head
+from tests.support.hosts import Step, head
 from tests.support.samples import asked, result, said
+from tests.support.services import call_model
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.choices import PlannedThinkingMode
 from thinklsp.core.events import Notice

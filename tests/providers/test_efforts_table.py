@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import thinklsp.providers
-from tests.support.dialects import Place, place
+from tests.support.services import Place, place
 from thinklsp.cli.config import build_efforts_table
 from thinklsp.core.messages import UserMessage
 from thinklsp.engine.turn_config import build_thinking_plan

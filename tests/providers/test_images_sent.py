@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.dialects import SIDES, Place, ask, place, request_of
 from tests.support.images import image, png
+from tests.support.services import SIDES, Place, ask, place, request_of
 from thinklsp.core.errors import ImageRefused
 from thinklsp.core.messages import AssistantMessage, ImageBlock, TextBlock, ToolResultBlock, UserMessage
 from thinklsp.engine.turn_request import check_images

@@ -5,17 +5,20 @@ It knows no output caps; those come from the services' own pages alone.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from importlib.resources import files
 
 import pytest
 from genai_prices.data import providers as priced_providers
 from genai_prices.types import ModelInfo as PricedModel
 from genai_prices.types import TieredPrices
 
-from thinklsp.providers.catalogue import Catalogue, Price, find_price_date, list_models
+from thinklsp.providers.catalogue import Catalogue, Price, list_models
 
 CATALOGUE = Catalogue()
+TABLE = tomllib.loads((files("thinklsp.providers") / "models.toml").read_text("utf-8"))
 VENDORS = {"anthropic": "anthropic", "openai": "openai", "google": "google", "openai-compatible": "deepseek"}
 # Within DeepSeek's dear hours, whose prices we take; the others have none.
 HOUR = time(2, tzinfo=UTC)
@@ -105,7 +108,7 @@ def test_every_row_says_what_the_package_says(provider: str, model: str) -> None
     assert (found is None) is (model in ABSENT)
     if found is not None:
         expected = {what for name, what in DIFFERENT if name == model}
-        assert differences(provider, model, found, find_price_date(provider)) == expected
+        assert differences(provider, model, found, TABLE[provider]["priced"]) == expected
 
 
 LATER = ["gemini-4-argon", "gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-flash"]
@@ -115,7 +118,7 @@ LATER = ["gemini-4-argon", "gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-f
 def test_a_price_that_will_rise_rises_on_the_day(model: str) -> None:
     found = package_model("google", model)
     assert found is not None
-    days = [find_price_date("google") + timedelta(days=count) for count in range(120)]
+    days = [TABLE["google"]["priced"] + timedelta(days=count) for count in range(120)]
     told = [differences("google", model, found, day) - {"window"} for day in days]
     assert set().union(*told) == set()
     prices = [CATALOGUE.find_model("google", model, day=day).price for day in days]
@@ -128,5 +131,5 @@ def test_no_other_price_is_known_to_change() -> None:
     for provider, model in ROWS:
         found = package_model(provider, model)
         if found is not None and model not in LATER:
-            soon = differences(provider, model, found, find_price_date(provider) + timedelta(days=400))
+            soon = differences(provider, model, found, TABLE[provider]["priced"] + timedelta(days=400))
             assert soon == {what for name, what in DIFFERENT if name == model}, model

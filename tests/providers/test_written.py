@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.dialects import Place, place
+from tests.support.services import Place, place
 from tests.support.sizes import examples
 from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import (

@@ -14,7 +14,7 @@ from google.genai import types
 
 from tests.providers.families import FAMILIES
 from tests.recorded.recordings import Recording
-from tests.support.other_hosts import SseServer, answer, head
+from tests.support.hosts import SseServer, answer, head
 from tests.support.samples import Answer, asked, read_events, read_stream, result
 from tests.vendors.clients import PARSED, decode_base64, drop_nulls, join_parts
 from thinklsp.core.messages import UserMessage, ensure_unique_call_ids

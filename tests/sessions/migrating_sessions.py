@@ -14,8 +14,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from tests.support.stored_sessions import database, run_sql
-from tests.support.writing_sessions import fork_for_each_line
+from tests.support.stored_sessions import database, fork_for_each_line, run_sql
 from thinklsp.sessions.sqlite_store import OpenedDatabase, open_database
 from thinklsp.sessions.tables import load_migrations
 

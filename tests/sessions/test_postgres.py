@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.support.cutting_relay import cutting
+from tests.support.hosts import cutting
 from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn, opened
 from tests.support.watching import seen

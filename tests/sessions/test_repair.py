@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.dialects import SIDES, ask, place, request_of
 from tests.support.images import image
 from tests.support.scripted_model import check_sendable, is_sendable
+from tests.support.services import SIDES, ask, place, request_of
 from tests.support.sizes import examples
 from tests.support.stored_sessions import answer, conversations, full_session, one_turn, sealed
 from thinklsp.core.messages import (

@@ -16,7 +16,6 @@ from thinklsp.settings.startup_settings import (
     BUILT_IN_ACTIONS,
     StartupSettings,
     StartupSettingsReader,
-    find_setting,
     read_startup_settings,
 )
 
@@ -130,27 +129,6 @@ def test_a_file_that_others_can_write_counts_for_nothing(tmp_path: Path, mode: i
     assert reading.current == StartupSettings()
 
 
-KEY = "actions.disabled"
-EDITORS: list[tuple[Any, Any]] = [
-    ({"actions": {"disabled": ["fix"]}}, ["fix"]),
-    ({"actions.disabled": ["fix"]}, ["fix"]),
-    ({"thinklsp": {"actions": {"disabled": ["fix"]}}}, ["fix"]),
-    ({"thinklsp.actions.disabled": ["fix"]}, ["fix"]),
-    ({"thinklsp": {"actions.disabled": ["fix"]}}, ["fix"]),
-    ({"thinklsp.actions": {"disabled": []}}, []),
-    ({"actions": {"disabled": None}, "actionsx": {"disabled": 1}}, None),
-    ({"actions": [1]}, None),
-    ({}, None),
-    (None, None),
-    (["fix"], None),
-]
-
-
-@pytest.mark.parametrize(("raw", "value"), EDITORS)
-def test_a_setting_is_found_in_any_nesting(raw: Any, value: Any) -> None:
-    assert find_setting(raw, KEY) == value
-
-
 # configurations of an editor, in the order in which they came
 CONFIGURATIONS: list[list[Any]] = [
     [],
@@ -162,6 +140,8 @@ CONFIGURATIONS: list[list[Any]] = [
     [{"chat": {"fileSuffix": ".ai.md"}}, {"chat": {"fileSuffix": ".py"}}],
     [{"chat": {"fileSuffix": ".ai.md"}}, {"model": "m"}],
     [{"chat": {"fileSuffix": ".ai.md"}}, 5],
+    [{"thinklsp": {"actions.disabled": ["edit"]}}, {"thinklsp.actions": {"disabled": []}}],
+    [{"actions": {"disabled": None}, "actionsx": {"disabled": 1}}, {"actions": [1]}],
     [{"thinklsp.actions.disabled": ["edit"]}, {"actions": {"disabled": 5}}, {"actions": {"disabled": ["test"]}}],
 ]
 

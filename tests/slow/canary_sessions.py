@@ -19,7 +19,7 @@ from tests.support.client.documents import range_of
 from tests.support.client.raw import RawClient
 from tests.support.outside import MODEL, Connect, Json, Outside, loose_files, named
 from tests.support.services import WAYS, SeveralServices
-from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
 Step = Callable[[], Awaitable[None]]
 FILES = {"a.py": "def f():\n    return 1\n", "b.py": "b = 1\n", "deep/c.py": "# TODO\n", "AGENTS.md": "Be kind.\n"}

@@ -21,7 +21,7 @@ from tests.slow.test_hostile_repositories import ACTIVITIES, Scene, server_argv
 from tests.support.client.actions import ResponseError
 from tests.support.forking import Nursery
 from tests.support.outside import Connect, Json, server_by
-from tests.support.signing_script import Text, Thinking, answer
+from tests.support.signing_server import Text, Thinking, answer
 from tests.support.sizes import lots
 
 AT_ONCE = 6

@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.slow.leaking import around
 from tests.support.forking import fork_servers
-from thinklsp.acp import acp_turn, host
+from thinklsp.acp import acp_session, acp_turn, host
+from thinklsp.acp.acp_session import AcpSession
 from thinklsp.acp.host import PromptRun
 from thinklsp.acp.peer import AcpPeer
 from thinklsp.acp.session_client import SessionClient
@@ -71,14 +72,14 @@ def _in_replay(text: str) -> None:
     def add(updates: Any) -> Any:
         return [update | {"title": text} if "title" in update else update for update in updates]
 
-    _in_result(host, "build_replay", add)
+    _in_result(acp_session, "build_replay", add)
 
 
 def _in_options(text: str) -> None:
     async def build(original: Any, *given: Any) -> Any:
         return [option | {"description": text} for option in await original(*given)]
 
-    around(host, "build_options", build)
+    around(AcpSession, "_build_options", build)
 
 
 def _beside_updates(write: Callable[[], object]) -> None:

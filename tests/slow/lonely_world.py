@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from tests.support.other_hosts import Decoy
+from tests.support.hosts import Decoy
 
 NAMESERVER = "198.51.100.53"
 # Ports on which a service elsewhere might answer.

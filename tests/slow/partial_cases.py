@@ -11,7 +11,7 @@ from tests.e2e.acting import read_before
 from tests.support.client.documents import apply_text_edits
 from tests.support.line_edits import BOM, Block, Case, blocks, lines_of, merged
 from tests.support.outside import Outside
-from tests.support.signing_script import Text, Tool, answer, tool
+from tests.support.signing_server import Text, Tool, answer, tool
 
 Kind = Literal["change", "create", "rename", "delete"]
 KINDS: tuple[Kind, ...] = ("change", "change", "change", "create", "rename", "delete")

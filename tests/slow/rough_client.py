@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.support.client.raw import RawClient
-from tests.support.gauges import gauge
+from tests.support.epilogue import gauge
 from tests.support.outside import ROOT, Outside
 
 Key = tuple[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.support.outside import Json, Outside
 from tests.support.services import BothServices
-from tests.support.signing_script import Answer, Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
+from tests.support.signing_server import Answer, Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
 # The model selects the service. The first three belong to the signing one.
 MODELS = ("claude-opus-5-5", "claude-opus-4-6", "claude-sonnet-4-6", "gpt-6-sol", "gemini-4-argon")

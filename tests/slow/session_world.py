@@ -12,7 +12,7 @@ from tests.support.client.actions import Request, ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.client.raw import RawClient
 from tests.support.outside import Connect, Json, Outside, check_sentence, check_turn_result, start
-from tests.support.signing_script import Hold
+from tests.support.signing_server import Hold
 
 CHAT = "notes.chat.md"
 # Capabilities of editors that change the course.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.slow.test_long_conversation import hold
+from tests.slow.histories import play_histories
 from tests.slow.running import say
-from tests.support.histories import play_histories
-from tests.support.long_conversation import hold
 from tests.support.sizes import sized
 
 WINDOW = 200_000

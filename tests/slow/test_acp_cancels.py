@@ -21,7 +21,7 @@ from tests.slow.running import Tally, spread
 from tests.slow.running import say as tell
 from tests.support.forking import Nursery
 from tests.support.signing_rules import Conversations
-from tests.support.signing_script import Redacted, Text, Thinking, answer
+from tests.support.signing_server import Redacted, Text, Thinking, answer
 from tests.support.sizes import SEED, lots, tries
 
 pytestmark = pytest.mark.timing

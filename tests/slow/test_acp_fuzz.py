@@ -16,10 +16,10 @@ from tests.acp.client import AcpClient
 from tests.acp.fake_zed import FakeZed
 from tests.acp.talk import Talk, begin_talk
 from tests.e2e.acting import say
+from tests.slow.mutating import mutated, usable_id
 from tests.slow.running import Tally
 from tests.slow.running import say as tell
 from tests.support.forking import Nursery
-from tests.support.mutating import mutated, usable_id
 from tests.support.sizes import SEED, lots, tries
 
 PER_AGENT, AT_ONCE = 2_500, 50

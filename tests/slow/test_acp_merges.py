@@ -21,7 +21,7 @@ from tests.slow.running import Tally
 from tests.slow.running import say as tell
 from tests.support.forking import Nursery
 from tests.support.signing_rules import Conversations
-from tests.support.signing_script import answer
+from tests.support.signing_server import answer
 from tests.support.sizes import SEED, lots, tries
 
 PER_AGENT, PER_SESSION, LINES = 250, 10, 24

@@ -13,7 +13,7 @@ from tests.support.client.documents import path_of
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.raw import RawClient
 from tests.support.outside import Outside
-from tests.support.signing_script import Text, answer, tool
+from tests.support.signing_server import Text, answer, tool
 
 MODES = ("right", "half", "error", "never", "huge", "wrong")
 BOX = "box\n  lid 🙂\n"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.client.wires import TcpWire, WebSocketWire, framed
-from tests.support.gauges import gauge
+from tests.support.client.raw import TcpWire, WebSocketWire, framed
+from tests.support.epilogue import gauge
 from tests.support.listening import Kind, Listening
 from tests.support.outside import ARGV
 from tests.support.sizes import some

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow.mutating import frame
 from tests.slow.rough_client import ACTION, answered, check_decent, check_memory, key, probe, write
 from tests.slow.running import Tally, running
 from tests.support.client.raw import RawClient
-from tests.support.mutating import frame
 from tests.support.outside import ROOT, Json, Outside
 
 TABLE = tomllib.loads((Path(__file__).parent / "bad_inputs.toml").read_text("utf-8"))

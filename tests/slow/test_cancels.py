@@ -19,7 +19,7 @@ import pytest
 from tests.slow.running import SLACK, Tally, running, say, spread
 from tests.support.client.actions import Request, ResponseError
 from tests.support.outside import Connect, Json, Outside, check_turn_result, server_with
-from tests.support.signing_script import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_server import Answer, Failure, Hold, Redacted, Text, Thinking, answer, tool
 from tests.support.sizes import SEED, lots, tries
 
 pytestmark = pytest.mark.timing

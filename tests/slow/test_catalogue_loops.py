@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.providers.test_catalogue_requests import ROWS, check_loops
-from tests.support.dialects import place
+from tests.support.services import place
 from thinklsp.settings.model import Provider
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gauges import WITNESSED, counted, gauge, without_counts
+from tests.support.epilogue import WITNESSED, counted, gauge, without_counts
 from tests.support.listening import Kind, Listening
 from tests.support.sizes import sized
 

@@ -15,7 +15,7 @@ from tests.slow.running import running, say
 from tests.support.client.editor import capabilities
 from tests.support.line_edits import BOM, Case, git_merged, merged
 from tests.support.outside import Outside, statuses
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 from tests.support.sizes import SEED, lots, sized
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")

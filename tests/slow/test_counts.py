@@ -11,14 +11,13 @@ import pytest
 
 from tests.slow.rough_client import ACTION
 from tests.slow.running import Tally, say
+from tests.slow.steady_provider import asking
 from tests.slow.test_load import echo, loaded
 from tests.support.client.actions import ResponseError
-from tests.support.gauges import gauge
+from tests.support.epilogue import gauge
 from tests.support.in_process import InProcess, in_process
-from tests.support.signing_script import Text, answer
-from tests.support.signing_server import SigningServer
+from tests.support.signing_server import SigningServer, Text, answer
 from tests.support.sizes import tries
-from tests.support.steady_provider import asking
 
 pytestmark = pytest.mark.timing
 Json = Any

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow.mutating import CORPUS, Json, bad_frames, frame, mutated, usable_id
 from tests.slow.rough_client import Key, Rough, check_decent, check_memory, key, probe, write, write_in_pieces
 from tests.slow.running import Tally, running, say
-from tests.support.mutating import CORPUS, Json, bad_frames, frame, mutated, usable_id
 from tests.support.outside import Connect, Outside
-from tests.support.signing_script import Text, answer
+from tests.support.signing_server import Text, answer
 from tests.support.sizes import SEED, lots, tries
 
 pytestmark = pytest.mark.timing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.histories import play_histories
+from tests.slow.histories import play_histories
 from tests.support.sizes import SEED, lots, sized
 
 LOTS = lots(sized(commit=100, nightly=10_000), 1000)

@@ -24,12 +24,12 @@ import pytest
 from tests.slow.hostile_ground import MAIN, SECRET, Ground, Hostile, ground, make
 from tests.slow.hostile_repositories import HOSTILE
 from tests.slow.running import Tally, running
+from tests.slow.tracing import Started, Trace, read_trace, traced, why_not
 from tests.support.client.actions import ResponseError
 from tests.support.client.raw import RawClient
-from tests.support.other_hosts import Decoy
+from tests.support.hosts import Decoy
 from tests.support.outside import ROOT, Connect, Json, Outside, diagnostic, named
-from tests.support.signing_script import Text, Thinking, Tool, answer, tool
-from tests.support.tracing import Started, Trace, read_trace, traced, why_not
+from tests.support.signing_server import Text, Thinking, Tool, answer, tool
 
 SAFE_OPTIONS = {"--no-config", "--no-follow"}
 UNSAFE_OPTIONS = ("--pre", "--search-zip", "-z", "--hostname-bin", "--follow", "-L")

@@ -19,10 +19,9 @@ from tests.slow import hostile_texts as texts
 from tests.slow.running import SLACK, Tally, needs_proc, say
 from tests.slow.test_load import echo, told
 from tests.support.client.actions import Request, ResponseError
-from tests.support.epilogue import children
-from tests.support.gauges import gauge
+from tests.support.epilogue import children, gauge
 from tests.support.outside import Connect, Outside
-from tests.support.signing_script import Text, Tool, answer, tool
+from tests.support.signing_server import Text, Tool, answer, tool
 from tests.support.sizes import SEED, tries
 
 pytestmark = [needs_proc, pytest.mark.timing]

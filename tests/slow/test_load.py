@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.slow.running import SLACK, Tally, needs_proc, planted, running, say
+from tests.slow.steady_provider import SteadyProvider, asking, streamed
 from tests.support.client.actions import Request, ResponseError
 from tests.support.client.raw import RawClient
-from tests.support.gauges import Gauge, gauge, percentile
+from tests.support.epilogue import Gauge, gauge, percentile
 from tests.support.outside import Outside
 from tests.support.sizes import sized
-from tests.support.steady_provider import SteadyProvider, asking, streamed
 from tests.support.watching import seen
 
 pytestmark = [needs_proc, pytest.mark.timing]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import SLACK, needs_proc, planted, running, say
-from tests.support.gauges import Gauge, gauge
+from tests.support.epilogue import Gauge, gauge
 from tests.support.outside import UNWATCHED, Outside, start
-from tests.support.signing_script import Text, answer
+from tests.support.signing_server import Text, answer
 from tests.support.sizes import sized
 
 pytestmark = [needs_proc, pytest.mark.timing]

@@ -11,12 +11,12 @@ import pytest
 
 from tests.bench.store_rows import filled, opened
 from tests.slow.running import SLACK, Tally, planted, running, say
+from tests.slow.steady_provider import SteadyProvider, asking
 from tests.slow.test_load import ECHO, echoes, share, told, too_slow
-from tests.support.gauges import gauge
+from tests.support.epilogue import gauge
 from tests.support.outside import Json, Outside
-from tests.support.signing_script import Text, Thinking, answer, tool
+from tests.support.signing_server import Text, Thinking, answer, tool
 from tests.support.sizes import sized, tries
-from tests.support.steady_provider import SteadyProvider, asking
 from tests.support.stored_sessions import USAGE
 from thinklsp.core.messages import AssistantMessage, TextBlock
 from thinklsp.sessions.session import Session

@@ -9,7 +9,7 @@ import pytest
 from tests.slow.running import running
 from tests.support.outside import server_with
 from tests.support.shadowing import until
-from tests.support.signing_script import Text, answer
+from tests.support.signing_server import Text, answer
 
 pytestmark = pytest.mark.timing
 KEPT = {

@@ -26,7 +26,7 @@ from tests.slow.test_mcp_left_processes import MAX_SECONDS, is_running
 from tests.support.epilogue import check_store, descendants, living_in
 from tests.support.forking import Nursery
 from tests.support.outside import Connect, Outside, start
-from tests.support.signing_script import answer, tool
+from tests.support.signing_server import answer, tool
 from tests.support.watching import seen
 
 Json = Any

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.acting import say
 from tests.slow.test_load import echo
 from tests.support.outside import UNWATCHED, server_by, start
-from tests.support.signing_script import answer, tool
+from tests.support.signing_server import answer, tool
 
 LARGE = str(Path(__file__).parents[1] / "mcp_client" / "large_server.py")
 WATCHED = str(Path(__file__).parents[1] / "bench" / "servers" / "watched.py")

@@ -18,7 +18,7 @@ from tests.slow.running import Tally, running
 from tests.support.client.actions import ResponseError
 from tests.support.outside import ROOT, Connect, Outside, loose_files
 from tests.support.shadowing import needs_sandbox
-from tests.support.signing_script import Cut, Failure, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_server import Cut, Failure, Redacted, Text, Thinking, answer, tool
 from tests.support.watching import seen
 
 FIXTURE = ROOT / "tests/fixtures/sessions/version_1.sql"

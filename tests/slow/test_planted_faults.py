@@ -13,7 +13,7 @@ from tests.slow.test_bad_inputs import through_the_table
 from tests.slow.test_fuzz import mutated_frames, mutated_messages
 from tests.slow.test_whole_sessions import random_sessions
 from tests.support.outside import own_server
-from tests.support.signing_script import Text, answer
+from tests.support.signing_server import Text, answer
 from tests.support.sizes import some
 
 PATIENCE = 5.0

@@ -16,17 +16,16 @@ from random import Random
 import pytest
 
 from tests.slow.running import Tally, say
+from tests.slow.tracing import why_not
 from tests.support.scripted_model import check_sendable
 from tests.support.sizes import SEED, tries
-from tests.support.stored_sessions import database, opened
-from tests.support.tracing import why_not
-from tests.support.writing_sessions import WRITING, check_content, gone, told, until_told, writers
+from tests.support.stored_sessions import WRITING, check_content, database, gone, opened, told, until_told, writers
 from thinklsp.core.errors import SessionError
 
 LAST = 65_536
 COMMITS = 60
 UNSYNCED = (
-    "import tests.support.writing_sessions as writing, thinklsp.sessions.sqlite_store as database;"
+    "import tests.support.stored_sessions as writing, thinklsp.sessions.sqlite_store as database;"
     "database._PRAGMAS = ('synchronous = NORMAL', *database._PRAGMAS[1:]);"
     "writing.main()"
 )

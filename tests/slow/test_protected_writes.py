@@ -15,8 +15,8 @@ import pytest
 
 from tests.slow.running import Tally, refuse_question
 from tests.support.in_process import InProcess, in_process
-from tests.support.protected_names import PROMISED, spellings
 from tests.support.sizes import tries
+from tests.workspace.test_protected import PROMISED, spellings
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.messages import ToolUseBlock, describe_text

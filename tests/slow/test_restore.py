@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.e2e.conformance.slow.test_lsp_chat_ends import LONG, SUMMARY, document_with_talk, prompt
-from tests.e2e.conformance.slow.test_lsp_sessions import refused, sessions, terminal
+from tests.e2e.conformance.slow.test_chat_ends import LONG, SUMMARY, document_with_talk, prompt
+from tests.e2e.conformance.slow.test_sessions import refused, sessions, terminal
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 
 NO_ARCHIVE = "This session has no archive, so there is no compaction or repair to undo."
 UNKNOWN = "This session has no such archive. `thinklsp sessions show` lists its archives."

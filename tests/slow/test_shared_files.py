@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import Tally, running
+from tests.slow.shared_files import EDITORS, play_sessions
 from tests.support.outside import Connect, server_with
-from tests.support.shared_files import EDITORS, play_sessions
 from tests.support.sizes import SEED, lots, tries
 
 PER_SERVER = 25

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.test_engine import PLAIN, run, spec
 from tests.settings.test_sources import NO_FILE
-from tests.support.other_hosts import SseServer, Step, head
+from tests.support.hosts import SseServer, Step, head
 from thinklsp.core.errors import TransportFailed
 from thinklsp.engine import Engine
 

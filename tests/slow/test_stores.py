@@ -14,8 +14,7 @@ import pytest
 from tests.sessions.test_store_damage import check_flips
 from tests.slow.running import Tally, say, spread
 from tests.support.sizes import SEED, lots, sized, tries
-from tests.support.stored_sessions import database
-from tests.support.writing_sessions import check_survival, gone, killed_at, until_told, writers
+from tests.support.stored_sessions import check_survival, database, gone, killed_at, until_told, writers
 from thinklsp.core.errors import SessionError
 
 # Several for each kill of a whole server, because they take little time.

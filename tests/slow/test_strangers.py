@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.client.wires import TcpWire
+from tests.support.client.raw import TcpWire
 from tests.support.listening import ARGV, Kind, Listening
 from tests.support.sizes import sized
 

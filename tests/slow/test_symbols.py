@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import say
-from tests.support import symbol_sources as sources
 from tests.support.sizes import sized, some
+from tests.symbols import sources
 from thinklsp.symbols.outline import build_outline, load_languages
 
 LEAST = 0.9

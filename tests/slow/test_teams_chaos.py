@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.support.cutting_relay import cutting
+from tests.support.hosts import cutting
 from tests.support.sizes import STEP
 from tests.support.stored_sessions import one_turn
 from tests.teams.chaos import Chaos, Sizes, read_errors, stop_sender

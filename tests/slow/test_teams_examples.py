@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.support.client.wires import HandshakeRefused, WebSocketWire
+from tests.support.client.raw import HandshakeRefused, WebSocketWire
 from tests.support.outside import ROOT
 from tests.support.postgres_server import run_postgres
 from tests.telemetry.monitored import fetch, until_answer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.slow.running import needs_proc, say
-from tests.support.gauges import gauge
+from tests.support.epilogue import gauge
 from tests.support.listening import Listening
 from tests.support.postgres_server import PostgresServer
 from tests.support.sizes import sized

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conformance.slow.test_lsp_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
+from tests.e2e.conformance.slow.test_verified import BUFFER, DISK, EDIT, TESTS, TESTS_ON_DISK, config, state
 from tests.support.outside import start
 from tests.support.shadowing import needs_sandbox
-from tests.support.signing_script import Text, Thinking, answer
+from tests.support.signing_server import Text, Thinking, answer
 
 pytestmark = [needs_sandbox, pytest.mark.kernel, pytest.mark.timing]
 

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, Phase, seed, settings, stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.slow.mutating import CORPUS
 from tests.slow.running import Tally
 from tests.slow.session_services import KINDS, MODELS, NAMES
 from tests.slow.session_world import EDITORS, World
 from tests.support.client.actions import ResponseError
-from tests.support.mutating import CORPUS
 from tests.support.outside import Connect, Json
 from tests.support.sizes import SEED, tries
 

@@ -12,7 +12,7 @@ from typing import Any
 from tests.support.client.actions import ResponseError
 from tests.support.outside import MODEL, Json, Outside, check_turn_result
 from tests.support.services import WAYS, BothServices
-from tests.support.signing_script import Cut, Failure, Hold, Redacted, Text, Thinking, answer, tool
+from tests.support.signing_server import Cut, Failure, Hold, Redacted, Text, Thinking, answer, tool
 
 LINES = 400
 FILES = {"a.py": "".join(f"value_{n} = {n}  # some words about it\n" for n in range(LINES)), "b.py": "b = 1\n"}

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.support.gauges import Count, Gauge
+from tests.support.epilogue import Count, Gauge
 
 WARM = 1 / 3
 MOST_GROWTH = 20.0

@@ -16,8 +16,7 @@ from pathlib import Path
 from tests.soak.course import FILES, Both, Course
 from tests.soak.judges import Sample, complaints, hourly, judge, table, warm
 from tests.support.client.actions import ResponseError
-from tests.support.epilogue import check_left_behind, check_store
-from tests.support.gauges import WITNESSED, counted, gauge, percentile, without_counts
+from tests.support.epilogue import WITNESSED, check_left_behind, check_store, counted, gauge, percentile, without_counts
 from tests.support.outside import Outside, loose_files, server_by, start
 from tests.support.watching import seen
 

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
-from urllib.parse import parse_qs
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, assert_never
 
 from tests.stand_ins.rejections import ErrorTable, RequestRejected, reject
 from tests.stand_ins.service_state import PromptCache, StateSigner
-from tests.stand_ins.writer import adapt_scenario
-from thinklsp.offline.scenario import DialectName, HttpError, ScenarioStep, ScriptedFault
+from thinklsp.offline.scenario import (
+    DialectName,
+    HttpError,
+    RawPart,
+    RedactedPart,
+    Scenario,
+    ScenarioStep,
+    ScenarioTurn,
+    ScriptedFault,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+)
 from thinklsp.offline.script import Script
 
 
@@ -49,16 +58,12 @@ Frame = SendBytes | Pause | EndStream
 
 @dataclass(frozen=True, slots=True)
 class WholeReply:
-    """A reply with a complete body, which is sent after `delay_ms`.
-
-    If `disconnects` is true, the server closes the connection instead. `step_label` names the scenario step.
-    """
+    """A reply with a complete body, which is sent after `delay_ms`. `step_label` names the scenario step."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
     delay_ms: int = 0
-    disconnects: bool = False
     step_label: str | None = None
 
 
@@ -134,26 +139,17 @@ class ReceivedRequest:
     body: bytes = field(repr=False)
     id: str = field(default_factory=lambda: f"req_{secrets.token_hex(12)}", compare=False)
 
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        """The query parameters. If a key is repeated, its last value is used."""
-        return {key: values[-1] for key, values in parse_qs(self.query).items()}
-
 
 class Dialect(ABC):
-    """The simulation of a service. Its state is kept in memory and is limited in size.
-
-    `clock` returns the time in seconds, which determines when cached prefixes expire.
-    """
+    """The simulation of a service. It streams every answer. Its state is kept in memory and is limited in size."""
 
     name: ClassVar[DialectName]
     errors: ClassVar[ErrorTable]
     # Clients ignore comment lines, so this ping is valid for all services.
     ping: ClassVar[bytes] = b": keep-alive\n\n"
 
-    def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, script: Script) -> None:
         self._script = Script(adapt_scenario(script.scenario, self.name))
-        self._clock = clock
         self._signer = StateSigner()
         self._cache = PromptCache()
 
@@ -181,24 +177,9 @@ class Dialect(ABC):
         except RecursionError:
             return self._build_error_reply(request, RequestRejected(400, "The request body is nested too deeply."))
 
-    def build_failure(self, status: int, message: str) -> WholeReply:
-        """Return the error reply to a request that is too large or not valid HTTP."""
-        return self._build_error_reply(
-            ReceivedRequest("", "", "", {}, b""), self.errors.build_for_status(status, message)
-        )
-
-    def reset(self) -> None:
-        """Forget conversations and cached prefixes. Signatures from earlier answers stay valid."""
-        self._script.reset()
-        self._cache.clear()
-
     def _resolve_window(self, model_window: int) -> int:
         """Return the context window that the scenario sets, or `model_window` by default."""
         return self._script.scenario.context_window or model_window
-
-    def _build_json_reply(self, request: ReceivedRequest, value: object) -> WholeReply:
-        headers = {**self._build_headers(request), "content-type": "application/json"}
-        return WholeReply(200, headers, encode_json(value))
 
     def _build_error_reply(self, request: ReceivedRequest, rejection: RequestRejected) -> WholeReply:
         headers = {**self._build_headers(request), "content-type": "application/json"}
@@ -213,67 +194,43 @@ class Dialect(ABC):
         if error.body is not None:
             headers["content-type"] = "text/html; charset=utf-8"
             body = error.body.encode("utf-8")
-        return WholeReply(default.status, headers, body, answer.pacing.delay_ms, False, answer.label)
+        return WholeReply(default.status, headers, body, answer.pacing.delay_ms, answer.label)
 
     def _build_scripted_error(self, error: HttpError) -> RequestRejected:
         return self.errors.build_scripted(error)
 
-    def _build_answer_reply(
+    def _build_json_reply(self, request: ReceivedRequest, value: object) -> WholeReply:
+        headers = {**self._build_headers(request), "content-type": "application/json"}
+        return WholeReply(200, headers, encode_json(value))
+
+    def _build_stream(
         self,
         request: ReceivedRequest,
         answer: ScenarioStep,
-        value: object,
-        frames: Iterable[Frame] | None,
+        frames: Iterable[Frame],
         encode_error: Callable[[RequestRejected], bytes],
-    ) -> SimulatedReply:
-        """Return the reply for an answer: a stream of `frames`, or the JSON `value` if `frames` is None.
-
-        `encode_error` encodes a scripted error event. If the answer is not streamed, a scripted fault becomes an error
-        status, a closed connection or a longer delay.
-        """
-        event, fault, pace = answer.error_event, answer.fault, answer.pacing
-        error: HttpError | None = None
+    ) -> StreamedReply:
+        """Return the stream of an answer, with its scripted fault. `encode_error` encodes a scripted error event."""
+        event, pace = answer.error_event, answer.pacing
+        error = b""
         if event is not None:
-            error = HttpError(status=self.errors.find_status(event.type), type=event.type, message=event.message)
-        if frames is not None:
-            error_bytes = encode_error(self._build_scripted_error(error)) if error is not None else b""
-            sequence = tuple(frames) if fault is None else apply_fault(frames, fault, error_bytes)
-            every = pace.ping_every_ms if self.ping else 0
-            return StreamedReply(
-                self._build_stream_headers(request), sequence, self.ping, pace.delay_ms, every, answer.label
-            )
-        if error is not None:
-            return self._build_scripted_failure(request, answer, error)
-        whole = self._build_json_reply(request, value)
-        delay = pace.delay_ms + ((fault and fault.silence_ms) or 0)
-        disconnects = fault is not None and fault.cut_after_events is not None
-        return WholeReply(200, whole.headers, whole.body, delay, disconnects, answer.label)
-
-    def _build_stream_headers(self, request: ReceivedRequest) -> Mapping[str, str]:
+            scripted = HttpError(status=self.errors.find_status(event.type), type=event.type, message=event.message)
+            error = encode_error(self._build_scripted_error(scripted))
+        sequence = tuple(frames) if answer.fault is None else apply_fault(frames, answer.fault, error)
         kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-        return {**self._build_headers(request), **kind}
+        headers = {**self._build_headers(request), **kind}
+        every = pace.ping_every_ms if self.ping else 0
+        return StreamedReply(headers, sequence, self.ping, pace.delay_ms, every, answer.label)
 
 
-def parse_json(raw: bytes) -> Any:
-    """Parse strict JSON. Raise ValueError for invalid JSON, NaN, infinities, and values that are nested too deeply."""
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """Parse a request body, which must be a JSON object. Raises RequestRejected."""
     try:
-        return json.loads(raw, parse_constant=_reject_constant)
-    except RecursionError as error:
-        raise ValueError(str(error)) from None
-
-
-def parse_object(raw: bytes, not_json: str, not_object: str) -> dict[str, Any]:
-    """Parse a request body, which must be a JSON object.
-
-    Raises RequestRejected. `not_json` and `not_object` are the error messages. The parser's message is added to
-    `not_json`.
-    """
-    try:
-        body = parse_json(raw)
-    except ValueError as error:
-        reject(f"{not_json}{error}")
+        body = json.loads(raw, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        reject(f"The request body is not valid JSON: {error}")
     if not isinstance(body, dict):
-        reject(not_object)
+        reject("The request body is not a JSON object")
     return body
 
 
@@ -288,10 +245,6 @@ def encode_json(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
 
 
-def is_under(path: str, base: str) -> bool:
-    return path == base or path.startswith(f"{base}/")
-
-
 def read_bearer_token(headers: Mapping[str, str]) -> str:
     """Return the bearer token from the authorization header, or an empty string."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -300,3 +253,80 @@ def read_bearer_token(headers: Mapping[str, str]) -> str:
 
 def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+PieceT = TypeVar("PieceT")
+# The services that can pause an answer and continue it in the next response.
+_PAUSING_DIALECTS: frozenset[DialectName] = frozenset({"anthropic", "google"})
+
+
+def adapt_scenario(scenario: Scenario, dialect: DialectName) -> Scenario:
+    """Return the scenario as one service plays it."""
+    turns = (turn.model_copy(update={"step": tuple(_select_steps(turn, dialect))}) for turn in scenario.turn)
+    return scenario.model_copy(update={"turn": tuple(turns)})
+
+
+def _select_steps(turn: ScenarioTurn, dialect: DialectName) -> list[ScenarioStep]:
+    """Return the steps of a turn for one service, without the raw blocks for other services.
+
+    If the service cannot pause an answer, a paused step is merged with the next step.
+    """
+    steps: list[ScenarioStep] = []
+    for step in turn.step:
+        blocks = tuple(part for part in step.parts if not isinstance(part, RawPart) or part.dialect == dialect)
+        step = step.model_copy(update={"parts": blocks})
+        if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
+            first = steps.pop()
+            changes = {"parts": (*first.parts, *step.parts), "pacing": first.pacing, "fault": first.fault or step.fault}
+            step = step.model_copy(update=changes)
+        steps.append(step)
+    if steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
+        steps[-1] = steps[-1].model_copy(update={"stop_reason": None})
+    return steps
+
+
+class AnswerWriter(ABC, Generic[PieceT]):
+    """A base class for writers that convert a scripted answer to the format of a service.
+
+    Thinking parts are skipped unless `thinks` is true.
+    """
+
+    def __init__(self, answer: ScenarioStep, *, thinks: bool) -> None:
+        self._answer = answer
+        self._thinks = thinks
+
+    def write(self) -> Iterator[PieceT]:
+        for number, part in enumerate(self._answer.parts):
+            match part:
+                case ThinkingPart() | RedactedPart():
+                    if self._thinks:
+                        yield from self._write_thinking(part, number)
+                case TextPart():
+                    yield from self._write_text(part, number)
+                case ToolPart():
+                    yield from self._write_tool_call(part, number)
+                case RawPart():
+                    yield from self._write_raw(part)
+                case _:
+                    assert_never(part)
+
+    @abstractmethod
+    def _write_thinking(self, part: ThinkingPart | RedactedPart, number: int) -> Iterator[PieceT]: ...
+
+    @abstractmethod
+    def _write_text(self, part: TextPart, number: int) -> Iterator[PieceT]: ...
+
+    @abstractmethod
+    def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[PieceT]: ...
+
+    @abstractmethod
+    def _write_raw(self, part: RawPart) -> Iterator[PieceT]: ...
+
+    @property
+    def _interval_ms(self) -> int:
+        """The pause before each delta in milliseconds."""
+        return self._answer.pacing.interval_ms
+
+    def _split(self, text: str) -> list[str]:
+        size = self._answer.pacing.chunk_chars
+        return [text[start : start + size] for start in range(0, len(text), size)]

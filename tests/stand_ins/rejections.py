@@ -1,19 +1,24 @@
 """Rejected requests. This module contains the exception, the services' error messages, and shapes for request objects.
 
-A shape is a pydantic model. If a value does not match its shape, the error message is either pydantic's own message, as
-in the Anthropic service, or the OpenAI service's message, which compatible servers also use.
+A shape is a pydantic model with what our requests may contain: every other key is rejected. The error message for a
+value that does not match is either pydantic's own, as in the Anthropic service, or like the OpenAI service's.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+import tomllib
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
-from tests.stand_ins.tables import read_table
+from thinklsp.core.images import read_header
 from thinklsp.offline.scenario import DialectName, HttpError, TableRow
 
 
@@ -124,40 +129,39 @@ class OpenShape(Shape):
 def _check_filled(text: str) -> str:
     # Check the length here, because pydantic's length constraint also rejects lone surrogates.
     if not text:
-        raise PydanticCustomError("string_too_short", "String should have at least 1 character")
+        raise PydanticCustomError("empty", "empty string")
     return text
 
 
 NonEmptyString = Annotated[str, AfterValidator(_check_filled)]
 S = TypeVar("S", bound=Shape)
 JsonPath = tuple[int | str, ...]
-# A function that rejects an invalid value, given pydantic's error details and the path of the value in the body.
-RejectProblem = Callable[[ErrorDetails, JsonPath], NoReturn]
 
 
-def read_shape(shape: type[S], value: object, place: JsonPath, reject_problem: RejectProblem) -> S:
-    """Validate a request object. Raises RequestRejected for the first invalid value."""
+def read_shape(shape: type[S], value: object, place: JsonPath) -> S:
+    """Validate a request object, with pydantic's error message, as the Anthropic service does."""
     try:
         return shape.model_validate(value)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        reject_problem(problem, place + problem["loc"])
+        where = ".".join(map(str, place + problem["loc"]))
+        reject(f"{where}: {problem['msg']}")
 
 
-def reject_like_pydantic(problem: ErrorDetails, place: JsonPath) -> NoReturn:
-    """Reject a value with pydantic's error message, as the Anthropic service does."""
-    message = "Input should be a valid dictionary" if problem["type"] == "model_type" else problem["msg"]
-    reject(f"{'.'.join(map(str, place))}: {message}")
-
-
-_JSON_TYPES: Mapping[type[object], str] = {
-    str: "a string", int: "an integer", float: "a decimal", bool: "a boolean", list: "an array", dict: "an object",
-}  # fmt: skip
-# Maps pydantic's error types for values of the wrong type to the expected type.
-_EXPECTED = {
-    "string_type": str, "int_type": int, "float_type": float, "bool_type": bool, "list_type": list, "dict_type": dict,
-    "model_type": dict,
-}  # fmt: skip
+def read_openai_shape(shape: type[S], value: object, place: JsonPath) -> S:
+    """Validate a request object, with an error message in the form of the OpenAI service."""
+    try:
+        return shape.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = format_path(place + problem["loc"])
+        match problem["type"]:
+            case "extra_forbidden":
+                reject(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
+            case "missing":
+                reject_missing(where)
+            case _:
+                reject_invalid(where, problem["msg"])
 
 
 def format_path(place: JsonPath) -> str:
@@ -165,100 +169,66 @@ def format_path(place: JsonPath) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
 
 
-def reject_like_openai(problem: ErrorDetails, place: JsonPath) -> NoReturn:
-    """Reject a value with the OpenAI service's error message."""
-    where, value, limits = format_path(place), problem["input"], problem.get("ctx", {})
-    match problem["type"]:
-        case "extra_forbidden":
-            reject(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
-        case "string_unicode":
-            reject("We could not parse the JSON body of your request.")
-        case "missing":
-            reject_missing(where)
-        case "literal_error":
-            check_supported_value(value, where, re.findall(r"'([^']*)'", limits["expected"]))
-        case "string_too_short":
-            reject_empty(where, "string")
-        case "too_short":
-            reject_empty(where, "array")
-        case "string_too_long":
-            reject(
-                f"Invalid '{where}': string too long. Expected a string with maximum length {limits['max_length']}, "
-                f"but got a string with length {len(value)} instead.",
-                where,
-                "string_above_max_length",
-            )
-        case "string_pattern_mismatch":
-            pattern = f"Expected a string that matches the pattern '{limits['pattern']}'."
-            reject(f"Invalid '{where}': string does not match pattern. {pattern}", where, "invalid_value")
-        case "greater_than_equal":
-            _reject_out_of_range(where, value, limits["ge"], "below minimum", ">=")
-        case "less_than_equal":
-            _reject_out_of_range(where, value, limits["le"], "above maximum", "<=")
-        case "identifier":
-            reject(f"Invalid '{where}': '{value}'. {problem['msg']}", where, "invalid_value")
-        case kind:
-            reject_type(where, _JSON_TYPES[_EXPECTED[kind]], value)
-    raise AssertionError(problem)
+def reject_invalid(place: str, problem: str) -> NoReturn:
+    reject(f"Invalid '{place}': {problem}.", place, "invalid_value")
 
 
 def reject_missing(place: str) -> NoReturn:
     reject(f"Missing required parameter: '{place}'.", place, "missing_required_parameter")
 
 
-def reject_type(place: str, expected: str, value: Any) -> NoReturn:
-    """Reject a value of the wrong type. `expected` describes the expected type, for example as `an object`."""
-    got = "null" if value is None else _JSON_TYPES[type(value)]
-    reject(f"Invalid type for '{place}': expected {expected}, but got {got} instead.", place, "invalid_type")
-
-
-def reject_empty(place: str, what: Literal["string", "array"]) -> NoReturn:
-    article = "an" if what == "array" else "a"
-    reject(
-        f"Invalid '{place}': empty {what}. Expected {article} {what} with minimum length 1, but got an empty {what} "
-        "instead.",
-        place,
-        f"empty_{what}",
-    )
-
-
 def check_supported_value(value: object, place: str, supported: Collection[str]) -> str:
     """Return `value` if it is one of the supported strings. Reject the request otherwise."""
-    if not isinstance(value, str):
-        reject_type(place, "a string", value)
-    if value not in supported:
-        reject(f"Invalid value: '{value}'. Supported values are: {format_list(supported)}.", place, "invalid_value")
+    if not isinstance(value, str) or value not in supported:
+        values = ", ".join(f"'{name}'" for name in supported)
+        reject(f"Invalid value: '{value}'. Supported values are: {values}.", place, "invalid_value")
     return value
 
 
-def reject_unsupported_value(place: str, value: str, model: str, supported: Iterable[str]) -> NoReturn:
-    """Reject a value that the model does not support, although other models do."""
-    reject(
-        f"Unsupported value: '{value}' is not supported with the '{model}' model. Supported values are: "
-        f"{format_list(supported)}.",
-        place,
-        "unsupported_value",
-    )
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    """Return a table of the stand-ins, which is a TOML file beside this module."""
+    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text("utf-8"))
 
 
-def reject_unsupported_key(place: str) -> NoReturn:
-    """Reject a key that the model does not support, although other models do."""
-    reject(f"Unsupported parameter: '{place}' is not supported with this model.", place, "unsupported_parameter")
+ImageFault = Literal["base64", "size", "type", "content"]
+_MAX_URL_CHARS = 27 << 20
+_DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]*);base64,", re.ASCII)
 
 
-def format_list(values: Iterable[str]) -> str:
-    """Format values as a list, for example as `'a', 'b', and 'c'`."""
-    quoted = [f"'{value}'" for value in values]
-    if len(quoted) < 3:
-        return " and ".join(quoted)
-    return f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+def find_image_fault(data: str, media_type: str, max_chars: int) -> ImageFault | None:
+    """Return the fault of an image in base64, or None for a valid image.
+
+    `size`: the text is longer than `max_chars`. `base64`: the text cannot be decoded. `content`: the bytes are not a
+    complete image. `type`: the bytes are an image of another type.
+    """
+    if len(data) > max_chars:
+        return "size"
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return "base64"
+    header = read_header(content)
+    if header is None or not (header.width and header.height and header.is_complete):
+        return "content"
+    return None if header.media_type == media_type else "type"
 
 
-def _reject_out_of_range(place: str, value: Any, limit: Any, word: str, sign: str) -> NoReturn:
-    kind = "decimal" if isinstance(limit, float) else "integer"
-    code = f"{kind}_{word.replace(' ', '_').removesuffix('imum')}_value"
-    reject(
-        f"Invalid '{place}': {kind} {word} value. Expected a value {sign} {limit:g}, but got {value} instead.",
-        place,
-        code,
-    )
+_URL_FAULTS: Mapping[ImageFault, tuple[str, str]] = {
+    "size": ("The image is too large.", "image_too_large"),
+    "base64": ("The image data is not valid base64.", "invalid_base64_image"),
+    "type": ("The image data is not of the type of its URL.", "unsupported_image_media_type"),
+    "content": ("The image data you provided does not represent a valid image.", "invalid_image"),
+}
+
+
+def check_image_url(url: Any, place: str) -> None:
+    """Check the image in a data URL, as the OpenAI service and compatible servers do. We send no other URL."""
+    match = _DATA_URL.match(url) if isinstance(url, str) else None
+    if match is None:
+        reject_invalid(place, "expected a base64-encoded data URL with an image MIME type")
+    media_type = match["type"].replace("image/jpg", "image/jpeg")
+    fault = find_image_fault(url[match.end() :], media_type, _MAX_URL_CHARS)
+    if fault is not None:
+        message, code = _URL_FAULTS[fault]
+        reject(message, place, code)

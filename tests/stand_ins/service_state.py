@@ -1,71 +1,66 @@
-"""The state that a simulated service keeps between requests, which consists of signed data and the prompt cache.
+"""The state that a simulated service keeps between requests: the opaque texts that it issued, and the prompt cache.
 
-Signed data, such as a thinking signature, contains everything that is needed to check later requests, so the simulator
-does not store it. Token counts are deterministic estimates, so that tests can compare them.
+Token counts are deterministic estimates, so that tests can compare them.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
-import hmac
 import json
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
 
 from thinklsp.offline.scenario import UsageOverride
 
-_MAC_BYTES = 32
-_HEAD_BYTES = _MAC_BYTES + 4
-_FILLER_BYTES = 160
-LIFETIME_SECONDS = {"5m": 300.0, "1h": 3600.0}
+# Without padding, of which a client could change unused bits without being noticed.
+_TEXT_BYTES = 195
+_MAX_STATES = 1 << 16
 _MAX_LOOK_BACK = 20
+_MAX_ENTRIES = 8192
+K = TypeVar("K")
 V = TypeVar("V")
 
 
-class StateSigner:
-    """A signer of data that clients must send back unchanged. Each signer has its own secret.
+class BoundedDict(OrderedDict[K, V]):
+    """A dictionary that keeps only the `limit` most recently set entries."""
 
-    Signing the same data always results in the same text, so a repeated answer has the same signatures.
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._limit:
+            self.popitem(last=False)
+
+
+class StateSigner:
+    """An issuer of opaque texts, each of which stands for a state, and which clients must send back unchanged.
+
+    The same state always has the same text, so a repeated answer has the same signatures.
     """
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
+        self._states: BoundedDict[str, Any] = BoundedDict(_MAX_STATES)
 
     def sign(self, state: Any, tokens: int = 0) -> str:
-        """Return the signed text for a dataclass whose values are valid JSON.
-
-        Real signatures grow with the thinking, so the text gets four additional characters for each of the `tokens`.
-        """
-        payload = json.dumps([type(state).__name__, asdict(state)], separators=(",", ":")).encode("utf-8")
-        # Make the length divisible by three to avoid base64 padding. With padding, a client can change unused bits in
-        # the last character without being noticed.
-        size = _FILLER_BYTES + 3 * tokens
-        size += -(_HEAD_BYTES + len(payload) + size) % 3
-        filler = hashlib.shake_256(self._secret + payload).digest(size)
-        rest = len(payload).to_bytes(4, "big") + payload + filler
-        return base64.b64encode(self._compute_mac(rest) + rest).decode("ascii")
+        """Return the text of a state in base64. As real ones do, it grows with the `tokens` of thinking."""
+        digest = hashlib.shake_256(self._secret + repr(state).encode("utf-8", "surrogatepass"))
+        text = base64.b64encode(digest.digest(_TEXT_BYTES + 3 * tokens)).decode("ascii")
+        self._states[text] = state
+        return text
 
     def verify(self, text: str, kind: type[V]) -> V | None:
-        """Return the signed dataclass, or None if the text was changed or is not a signed `kind`."""
-        try:
-            blob = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            return None
-        if not hmac.compare_digest(blob[:_MAC_BYTES], self._compute_mac(blob[_MAC_BYTES:])):
-            return None
-        length = int.from_bytes(blob[_MAC_BYTES:_HEAD_BYTES], "big")
-        name, content = json.loads(blob[_HEAD_BYTES : _HEAD_BYTES + length])
-        if name != kind.__name__:
-            return None
-        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in content.items()})
-
-    def _compute_mac(self, data: bytes) -> bytes:
-        return hmac.new(self._secret, data, hashlib.sha256).digest()
+        """Return the state of a text, or None if the text was changed or does not stand for a `kind`."""
+        state = self._states.get(text)
+        return state if isinstance(state, kind) else None
 
 
 def hash_text(text: str) -> str:
@@ -153,35 +148,28 @@ def compute_usage(
 
 
 class PromptCache:
-    """The simulated prompt cache. It stores the time at which each prefix of an earlier request expires."""
+    """The simulated prompt cache: the prefixes of earlier requests."""
 
     def __init__(self) -> None:
-        self._expiry: dict[str, float] = {}
+        self._keys: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
 
-    def clear(self) -> None:
-        self._expiry.clear()
-
-    def count_request(self, request: Sequence[CacheUnit], minimum: int, now: float) -> InputUsage:
+    def count_request(self, request: Sequence[CacheUnit], minimum: int) -> InputUsage:
         """Count the tokens that a request reads from the cache and writes to it, and update the cache.
 
-        Reading a prefix extends its lifetime. Only prefixes with at least `minimum` tokens are cached.
+        Only prefixes with at least `minimum` tokens are cached.
         """
         sums = list(accumulate(item.tokens for item in request))
         points = [index for index, item in enumerate(request) if item.ttl is not None and sums[index] >= minimum]
-        hits = [self._find_hit(request, point, now) for point in points]
+        hits = [self._find_hit(request, point) for point in points]
         done = read = max((sums[hit] for hit in hits if hit is not None), default=0)
-        writes = dict.fromkeys(LIFETIME_SECONDS, 0)
-        for point, hit in zip(points, hits, strict=True):
-            ttl = request[point].ttl or "5m"
-            writes[ttl] += max(sums[point] - done, 0)
+        writes = {"5m": 0, "1h": 0}
+        for point in points:
+            writes[request[point].ttl or "5m"] += max(sums[point] - done, 0)
             done = max(sums[point], done)
-            for key in {request[point].key, request[point if hit is None else hit].key}:
-                self._expiry[key] = max(now + LIFETIME_SECONDS[ttl], self._expiry.get(key, 0.0))
+            self._keys[request[point].key] = None
         return InputUsage(read, writes, (sums[-1] if sums else 0) - done)
 
-    def _find_hit(self, request: Sequence[CacheUnit], point: int, now: float) -> int | None:
+    def _find_hit(self, request: Sequence[CacheUnit], point: int) -> int | None:
         """Return the index of the last unit in the longest cached prefix, or None. At most 20 units are searched."""
-        for index in range(point, max(point - _MAX_LOOK_BACK, -1), -1):
-            if self._expiry.get(request[index].key, 0.0) > now:
-                return index
-        return None
+        near = range(point, max(point - _MAX_LOOK_BACK, -1), -1)
+        return next((index for index in near if request[index].key in self._keys), None)

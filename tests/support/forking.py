@@ -25,51 +25,32 @@ from typing import Any, Self, cast, get_args, get_type_hints
 
 import attrs
 from cattrs import Converter
+from cattrs.errors import StructureHandlerNotFoundError
 from lsprotocol import types
 
 from tests.support.client.actions import Editing
 from tests.support.client.raw import RawClient
 from tests.support.loop_watch import watch
-from tests.support.only_loopback import only_loopback
 from tests.support.watching import HANG_SECONDS
 
 _LARGEST_REQUEST = 1 << 16
-_PLACE = {"line": 0, "character": 0}
-_RANGE = {"start": _PLACE, "end": _PLACE}
-_DOCUMENT = {"uri": "file:///a", "languageId": "", "version": 1, "text": ""}
-_EVERYTHING = {
-    "general": {
-        "positionEncodings": ["utf-8"],
-        "regularExpressions": {"engine": ""},
-        "markdown": {"parser": ""},
-        "staleRequestSupport": {"cancel": True, "retryOnContentModified": []},
-    }
-}
-# Params of the messages that most tests send.
-WARMING: dict[str, Any] = {
-    "initialized": {},
-    "shutdown": None,
-    "exit": None,
-    "textDocument/didOpen": {"textDocument": _DOCUMENT},
-    "textDocument/didChange": {"textDocument": _DOCUMENT, "contentChanges": [{"range": _RANGE, "text": ""}]},
-    "textDocument/didSave": {"textDocument": _DOCUMENT},
-    "textDocument/didClose": {"textDocument": _DOCUMENT},
-    "textDocument/codeAction": {"textDocument": _DOCUMENT, "range": _RANGE, "context": {"diagnostics": []}},
-    "textDocument/codeLens": {"textDocument": _DOCUMENT},
-    "textDocument/hover": {"textDocument": _DOCUMENT, "position": _PLACE},
-    "workspace/didChangeConfiguration": {"settings": {}},
-    "workspace/executeCommand": {"command": "", "arguments": [{}]},
-}
-_FOLDER = {"uri": "file:///a", "name": ""}
-_INITIALIZE = {"processId": None, "rootUri": None, "capabilities": _EVERYTHING, "workspaceFolders": [_FOLDER]}
-# Methods of the requests and notifications that servers answer or send.
-SENT = (
+# Methods of the messages that servers are sent, and that servers answer or send, in most tests.
+TAKEN = (
     "initialize",
+    "initialized",
     "shutdown",
+    "exit",
+    "textDocument/didOpen",
+    "textDocument/didChange",
+    "textDocument/didSave",
+    "textDocument/didClose",
     "textDocument/codeAction",
     "textDocument/codeLens",
     "textDocument/hover",
+    "workspace/didChangeConfiguration",
     "workspace/executeCommand",
+)
+SENT = (
     "client/registerCapability",
     "workspace/configuration",
     "workspace/applyEdit",
@@ -79,15 +60,6 @@ SENT = (
     "window/showMessage",
     "window/showMessageRequest",
 )
-# Results of the requests that servers send.
-ANSWERS: dict[str, Any] = {
-    "client/registerCapability": None,
-    "workspace/configuration": [{}],
-    "workspace/applyEdit": {"applied": True},
-    "workspace/codeLens/refresh": None,
-    "window/workDoneProgress/create": None,
-    "window/showMessageRequest": {"title": ""},
-}
 # Types of values that have no type of their own in the messages around them.
 UNTYPED = (types.WorkDoneProgressBegin, types.WorkDoneProgressReport, types.WorkDoneProgressEnd, dict, list)
 _ROOT = Path(__file__).parents[2]
@@ -286,7 +258,7 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     from thinklsp.core.import_context import reduce_gc
 
     with reduce_gc():
-        import tests.stand_ins.http_server  # noqa: F401 - loaded for those that are forked
+        import thinklsp.offline.service  # noqa: F401 - loaded for those that are forked
         from thinklsp.engine.user_config import warm_up
         from thinklsp.lsp.protocol.converter import load_converter
 
@@ -308,30 +280,29 @@ def _warm_converter(converter: Converter) -> None:
     It forgets the code for all others whenever it has generated some for a list or a mapping, hence twice.
     """
     for _ in range(2):
-        converter.structure(_INITIALIZE, types.InitializeParams)
-        for method, params in WARMING.items():
-            message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
-            converter.structure(message, types.METHOD_TO_TYPES[method][0])
-        for method, result in ANSWERS.items():
-            message = {"jsonrpc": "2.0", "id": 0, "result": result}
-            converter.structure(message, types.METHOD_TO_TYPES[method][1])
-        _warm_sending(converter)
+        seen: set[object] = set()
+        waiting: list[object] = [kind for method in (*TAKEN, *SENT) for kind in types.METHOD_TO_TYPES[method][:2]]
+        waiting += UNTYPED
+        while waiting:
+            kind = waiting.pop()
+            if kind in seen:
+                continue
+            seen.add(kind)
+            waiting += get_args(kind)
+            if isinstance(kind, type):
+                converter.get_unstructure_hook(kind)
+                if attrs.has(kind):
+                    with suppress(StructureHandlerNotFoundError):  # Of a union, which is read by its fields.
+                        converter.get_structure_hook(kind)
+                    waiting += get_type_hints(kind, vars(types)).values()
 
 
-def _warm_sending(converter: Converter) -> None:
-    seen: set[object] = set()
-    waiting: list[object] = [kind for method in SENT for kind in types.METHOD_TO_TYPES[method][:2]]
-    waiting += UNTYPED
-    while waiting:
-        kind = waiting.pop()
-        if kind in seen:
-            continue
-        seen.add(kind)
-        waiting += get_args(kind)
-        if isinstance(kind, type):
-            converter.get_unstructure_hook(kind)
-            if attrs.has(kind):
-                waiting += get_type_hints(kind, vars(types)).values()
+def only_loopback(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook of a process that may connect to this machine only."""
+    if event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[1][0] != "127.0.0.1":
+        raise OSError("this test has no network")
+    if event == "socket.getaddrinfo" and arguments[0] not in ("127.0.0.1", "localhost", None):
+        raise OSError("this test has no network")
 
 
 if __name__ == "__main__":

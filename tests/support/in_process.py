@@ -20,7 +20,7 @@ from lsprotocol.types import (
     TextDocumentItem,
 )
 
-from tests.support.client.wires import take_body
+from tests.support.client.raw import take_body
 from tests.support.watching import HANG_SECONDS, Watched
 from thinklsp.jsonrpc.framing import build_frame
 from thinklsp.jsonrpc.writer import FrameWriter

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.support.outside import Outside, statuses
-from tests.support.signing_script import Text, Tool, answer, tool
+from tests.support.signing_server import Text, Tool, answer, tool
 from thinklsp.workspace.merge import Conflict, merge
 
 ENDS = {"lf": ("\n",), "crlf": ("\r\n",), "mixed": ("\n", "\r\n")}

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.canary import Canary
 from tests.support.client.actions import Editing, Request
 from tests.support.client.documents import range_of
@@ -323,3 +325,7 @@ def loose_files(folder: Path) -> list[str]:
             if not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o077:
                 found.append(f"{path} {stat.S_IMODE(status.st_mode):o}")
     return found
+
+
+PASSED = pytest.StashKey[bool]()
+"""Whether the test itself has passed, for fixtures that judge the rest at its end. `tests/conftest.py` notes it."""

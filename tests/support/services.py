@@ -6,17 +6,42 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
-from tests.stand_ins.http_server import Simulator
-from tests.stand_ins.journal import RecordedRequest
+from tests.stand_ins.anthropic.service import AnthropicDialect
+from tests.stand_ins.chat.service import ChatDialect
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
+from tests.stand_ins.google.service import GoogleDialect
+from tests.stand_ins.http_server import RecordedRequest, Simulator
+from tests.stand_ins.openai.service import OpenAiDialect
 from tests.support.canary import Canary, Leak
+from tests.support.hosts import Received, SseServer, Step
+from tests.support.samples import read_stream
 from tests.support.signing_server import SigningServer
+from thinklsp.agent.model_call import CallEvent, HttpModelCaller
+from thinklsp.agent.request_fallbacks import RequestFallbacks
+from thinklsp.core.errors import ProviderError
+from thinklsp.core.messages import AssistantMessage, Conversation, ToolResultBlock, UserMessage, ensure_unique_call_ids
+from thinklsp.core.stream_events import MessageFinished, StreamEvent
+from thinklsp.core.usage import Usage
+from thinklsp.engine.connections import apply_server_capabilities, build_endpoint, select_adapter
+from thinklsp.http.retry import RetryPolicy
+from thinklsp.http.transport import Transport
 from thinklsp.offline.scenario import Scenario, load_scenario
+from thinklsp.offline.script import Script
+from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest, Thinking
+from thinklsp.providers.catalogue import ModelInfo, find_model
+from thinklsp.settings.access import Access
+from thinklsp.settings.model import Provider
+from thinklsp.tools.registry import TOOLS, build_tool_specs
 
 EVERYWHERE = Path(__file__).parents[1] / "fixtures" / "scenarios" / "everywhere.toml"
 # Names under which services send what only they may read.
@@ -229,3 +254,264 @@ def _parts(body: Any, headers: Mapping[str, str]) -> Iterator[str]:
     for name, value in body.items():
         for part in value if isinstance(value, list) else [value]:
             yield json.dumps([name, part])
+
+
+PROVIDERS: Mapping[Provider, tuple[str, Callable[[Script], Dialect]]] = {
+    "anthropic": ("https://api.anthropic.com", AnthropicDialect),
+    "openai": ("https://api.openai.com/v1", OpenAiDialect),
+    "google": ("https://generativelanguage.googleapis.com", GoogleDialect),
+    "openai-compatible": ("http://localhost:9/v1", ChatDialect),
+}
+# Models that the simulator plays as one kind of server each -> what the user says of that server.
+SERVERS: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"server": "deepseek"} for name in ("deepseek-flash", "deepseek-v4-pro", "deepseek-reasoner")},
+    "qwen3-8b": {"server": "llama.cpp"},
+    "gpt-oss:20b": {"server": "ollama"},
+    "vllm-qwen3-32b": {"server": "vllm"},
+    "lmstudio-qwen3-4b": {"server": "lm-studio"},
+    "anthropic/claude-opus-5.5": {"server": "openrouter"},
+    "compatible-moonshot": {"server": "moonshot"},
+    "compatible-openai": {"server": "openai"},
+    "strict-1": {"reasoning": "none"},
+    "compatible-1": {},
+    "plain-1": {},
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One model where it is served."""
+
+    provider: Provider
+    model: ModelInfo
+    access: Access
+
+    @property
+    def adapter(self) -> Adapter:
+        return select_adapter(self.provider, self.access)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return build_endpoint(self.access)
+
+    def dialect(self, *turns: Mapping[str, Any]) -> Dialect:
+        return PROVIDERS[self.provider][1](Script(Scenario.model_validate({"turn": turns})))
+
+    def encode(self, request: ModelRequest) -> HttpRequest:
+        return self.adapter.encode(request, self.endpoint)
+
+
+def place(provider: Provider, model_id: str) -> Place:
+    own: Mapping[str, Any] = SERVERS.get(model_id, {}) if provider == "openai-compatible" else {}
+    access = Access(provider, PROVIDERS[provider][0], "sk-canary-0123456789", "a test", "a test", **own)
+    return Place(provider, apply_server_capabilities(find_model(provider, model_id), access, None), access)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`notices`: what was said to the user on the way here."""
+
+    message: AssistantMessage
+    usage: Usage
+    end: MessageFinished
+    events: tuple[StreamEvent, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def read(where: Place, data: bytes | Iterable[bytes]) -> Answer:
+    """Raises what decoder and accumulator raise."""
+    found = read_stream(where.adapter, data, where.endpoint.build_origin(where.model.id))
+    assert not found.unmatched
+    return Answer(found.message, found.usage, found.end, found.events)
+
+
+def ask(where: Place, dialect: Dialect, request: ModelRequest, remedies: RequestFallbacks | None = None) -> Answer:
+    """Return the service's answer, with `remedies` after the agent's fallbacks. Raises the error of a refusal."""
+    sent = request if remedies is None else remedies.adjust_request(request)
+    notices: list[str] = []
+    while True:
+        wire = where.encode(sent)
+        url = urlsplit(wire.url)
+        reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+        if isinstance(reply, StreamedReply):
+            answer = read(where, b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes)))
+            return replace(answer, notices=tuple(notices))
+        error = refusal(where, reply)
+        mended = None if remedies is None else remedies.find_fallback(error, request, sent)
+        if mended is None:
+            raise error
+        sent, said = mended
+        notices.append(said)
+
+
+def refusal(where: Place, reply: WholeReply) -> ProviderError:
+    headers = {name.lower(): text for name, text in reply.headers.items()}
+    return where.adapter.parse_failure(reply.status, headers, reply.body)
+
+
+def play(
+    where: Place,
+    dialect: Dialect,
+    request: ModelRequest,
+    prompts: Sequence[str],
+    remedies: RequestFallbacks | None = None,
+) -> list[Answer]:
+    """Every prompt, each with the tool loop that it comes to, in one conversation."""
+    answers: list[Answer] = []
+    for prompt in prompts:
+        request = replace(request, conversation=(*request.conversation, UserMessage.from_text(prompt)))
+        while True:
+            answer = ask(where, dialect, request, remedies)
+            message = ensure_unique_call_ids(answer.message, request.conversation)
+            answers.append(replace(answer, message=message))
+            results = tuple(ToolResultBlock(call.id, f"of {call.name}") for call in message.tool_uses)
+            added = (message, UserMessage(results)) if results else (message,)
+            request = replace(request, conversation=request.conversation + added)
+            if not results and message.stop_reason != "pause_turn":
+                break
+    return answers
+
+
+SIDES: dict[str, tuple[Provider, str]] = {
+    "anthropic": ("anthropic", "claude-opus-5-5"),
+    "openai": ("openai", "gpt-6-sol"),
+    "google": ("google", "gemini-4-argon"),
+    "google, with a budget": ("google", "gemini-2.5-pro"),
+    "deepseek": ("openai-compatible", "deepseek-flash"),
+    "openrouter": ("openai-compatible", "anthropic/claude-opus-5.5"),
+    "ollama": ("openai-compatible", "gpt-oss:20b"),
+    "lm studio": ("openai-compatible", "lmstudio-qwen3-4b"),
+}
+ODD = "a\u2028b\u2029c\u0085d\x0b\x0c\x1c 🙂 é"
+CALLS: list[dict[str, Any]] = [
+    {"thinking": f"Hm, {ODD}"},
+    {"text": f"Text, {ODD}."},
+    {"tool": "read_file", "input": {"path": f"{ODD}.py"}},
+    {"tool": "list_files"},
+]
+A = UserMessage.from_text("a")
+
+
+def request_of(where: Place, conversation: Conversation = (A,)) -> ModelRequest:
+    form = Thinking("adaptive" if where.model.adaptive else "manual", summarized=True)
+    return ModelRequest(where.model, "Be good.", build_tool_specs(TOOLS), conversation, form, 8000)
+
+
+def streamed(where: Place, *blocks: dict[str, Any], **step: Any) -> bytes:
+    """What the service answers with these blocks."""
+    return streamed_by(where.dialect({"step": [{"block": [*blocks], **step}]}), where)
+
+
+def streamed_by(dialect: Dialect, where: Place) -> bytes:
+    wire = where.encode(request_of(where))
+    url = urlsplit(wire.url)
+    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    assert isinstance(reply, StreamedReply)
+    return b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes))
+
+
+def events_of(data: bytes) -> list[bytes]:
+    return [event for event in re.split(rb"(?<=\n\n)", data) if event]
+
+
+async def call_model(
+    adapter: Adapter,
+    endpoint: Endpoint,
+    plays: Sequence[Sequence[Step]],
+    request: ModelRequest | Callable[[str], ModelRequest],
+    *,
+    path: str = "",
+    tries: int = 1,
+) -> tuple[list[CallEvent], list[Received]]:
+    """Return the events of a call, and the requests that the server received. Waits between tries take no time.
+
+    `request`: also one that is made for the address of the server. `path`: of the base URL.
+    """
+
+    async def at_once(_: float) -> None:
+        """What is waited for is not what is tested."""
+
+    async with SseServer(plays) as server:
+        transport = Transport()
+        here = replace(endpoint, base_url=f"{server.url}{path}")
+        policy = RetryPolicy(max_tries=tries)
+        caller = HttpModelCaller(adapter, here, transport, policy=policy, rng=lambda: 0.0, sleep=at_once)
+        made = request if isinstance(request, ModelRequest) else request(server.url)
+        try:
+            async with aclosing(caller.stream(made)) as events:
+                return [event async for event in events], server.received
+        finally:
+            await transport.aclose()
+
+
+def join_answer(provider: Provider, data: bytes) -> Any:
+    """Return the answer that a service would give without a stream, from the bytes of its stream."""
+    lines = [line.removeprefix("data: ") for line in data.decode().split("\n") if line.startswith("data: {")]
+    return _JOINS[provider]([json.loads(line) for line in lines])
+
+
+def _join_messages(events: list[Any]) -> Any:
+    message, partial = events[0]["message"], defaultdict[int, str](str)
+    for event in events:
+        delta = event.get("delta", {})
+        match event["type"]:
+            case "content_block_start":
+                message["content"].append(event["content_block"])
+            case "content_block_delta" if delta["type"] == "input_json_delta":
+                partial[event["index"]] += delta["partial_json"]
+            case "content_block_delta":
+                _append(message["content"][event["index"]], delta, "text", "thinking", "signature")
+            case "message_delta":
+                message |= delta
+                message["usage"] |= event["usage"]
+    for index, text in partial.items():
+        message["content"][index]["input"] = json.loads(text or "{}")
+    return message
+
+
+def _join_completions(chunks: list[Any]) -> Any:
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    calls: list[Any] = []
+    details: dict[Any, Any] = {}
+    ending: dict[str, Any] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            ending |= {"finish_reason": choice["finish_reason"]} if choice["finish_reason"] else {}
+            _append(message, delta, "content", "reasoning", "reasoning_content", "refusal")
+            for detail in delta.get("reasoning_details") or ():
+                first = details.setdefault((detail["type"], detail["index"]), detail)
+                if first is not detail:
+                    first |= {key: value for key, value in detail.items() if key not in ("text", "summary")}
+                    _append(first, detail, "text", "summary")
+            for piece in delta.get("tool_calls") or ():
+                known = next((call for call in calls if call["id"] == piece.get("id")), None)
+                if known is None and piece.get("id"):
+                    calls.append({key: value for key, value in piece.items() if key != "index"})
+                else:
+                    _append((known or calls[piece.get("index", -1)])["function"], piece["function"], "arguments")
+    message |= {"tool_calls": calls} if calls else {}
+    message |= {"reasoning_details": [*details.values()]} if details else {}
+    return {**chunks[-1], "object": "chat.completion", "choices": [{"index": 0, "message": message, **ending}]}
+
+
+def _append(target: dict[str, Any], delta: Any, *names: str) -> None:
+    for name in names:
+        if delta.get(name):
+            target[name] = (target.get(name) or "") + delta[name]
+
+
+def _join_contents(chunks: list[Any]) -> Any:
+    last = chunks[-1]
+    if "candidates" not in last:
+        return last
+    parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"].get("parts", ())]
+    return {**last, "candidates": [{**last["candidates"][0], "content": {"role": "model", "parts": parts}}]}
+
+
+_JOINS: Mapping[Provider, Callable[[list[Any]], Any]] = {
+    "anthropic": _join_messages,
+    "openai": lambda events: events[-1]["response"],
+    "google": _join_contents,
+    "openai-compatible": _join_completions,
+}

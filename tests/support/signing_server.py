@@ -8,21 +8,387 @@ came and when connections were closed is recorded. Shares no code with the produ
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, assert_never
 
-from tests.support.other_hosts import Host
+from tests.support.hosts import Host
 from tests.support.signing_rules import MODELS, Conversations, Issued, PromptCache, Refused, check_request
-from tests.support.signing_script import Answer, Bare, Cut, Event, Failure, Hold, Signer
-from tests.support.signing_wire import CutByScript, HttpWire
 from tests.support.watching import Watched
 
 Json = Any
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """`text` reaches the client only if it asks for summaries (or the model shows them by itself)."""
+
+    text: str = "I weigh it."
+
+
+@dataclass(frozen=True)
+class Redacted:
+    pass
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool call. `cut`: the JSON of the input stops half way, as at max_tokens. `id`: given as it is, as gateways do
+    that repeat ids or give none; None: a new one. `letters`: size of one delta of its input."""
+
+    name: str
+    input: dict[str, Any]
+    cut: bool = False
+    id: str | None = None
+    letters: int = 5
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A block of a kind that no client can know yet. It must come back as it is."""
+
+    block: dict[str, Any]
+
+
+class Hold:
+    """The stream stands still here until `release`. `reached` tells that everything before is on the wire."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._go = asyncio.Event()
+
+    def release(self) -> None:
+        self._go.set()
+
+    async def wait(self) -> None:
+        self.reached.set()
+        await self._go.wait()
+
+
+How = Literal["reset", "close", "end"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The connection breaks here: hard, in order, or (`end`) with an HTTP answer that looks whole."""
+
+    how: How = "reset"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One server-sent event; `name` None is a comment line."""
+
+    name: str | None
+    data: Json
+
+    def encode(self) -> bytes:
+        if self.name is None:
+            return f": {self.data}\n\n".encode()
+        # Not ASCII-escaped: U+2028 and the like stand raw in the line, as they do on the real wire.
+        return f"event: {self.name}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
+
+
+# An event or bytes stand in the stream as they are and belong to no block.
+Aside = Hold | Cut | Event | bytes
+Item = Thinking | Redacted | Text | Tool | Raw | Aside
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`stop_reason` None: `tool_use` if a tool is called, else `end_turn`. `pace`: seconds between two events.
+
+    `before`: held before even the head of the HTTP response is written. `letters`: size of one text delta.
+    `cut_behind`: the connection breaks behind so many bytes of the HTTP answer.
+    """
+
+    items: tuple[Item, ...]
+    stop_reason: str | None = None
+    pace: float = 0.0
+    before: Hold | None = None
+    letters: int = 7
+    cut_behind: int | None = None
+
+    @property
+    def repeats_ids(self) -> bool:
+        """Whether its calls come back under other ids, since these may not be unique."""
+        return any(isinstance(item, Tool) and item.id is not None for item in self.items)
+
+    @property
+    def reason(self) -> str:
+        calls = any(isinstance(item, Tool) for item in self.items)
+        return self.stop_reason or ("tool_use" if calls else "end_turn")
+
+
+def answer(*items: Item, stop_reason: str | None = None, **options: Any) -> Answer:
+    return Answer(items, stop_reason, **options)
+
+
+def tool(name: str, **arguments: Any) -> Tool:
+    return Tool(name, arguments)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An HTTP error instead of a stream. `of_thinking`: for all that the client can know, the service refuses the
+    earlier thinking, so the client may leave it out (`Conversations.refuse`)."""
+
+    status: int
+    kind: str
+    message: str
+    headers: dict[str, str] = field(default_factory=dict)
+    of_thinking: bool = False
+
+
+@dataclass(frozen=True)
+class Bare:
+    """What stands on the connection instead of an HTTP answer of ours, byte for byte; then it is closed."""
+
+    pieces: Callable[[], Iterable[bytes | Hold]]
+
+
+@dataclass
+class Signer:
+    """Makes the secrets of one run and remembers every one of them, for the search in `canary`."""
+
+    issued: dict[str, str] = field(default_factory=dict)
+    # Seeded, so that a failing run cuts the same pieces again.
+    random: random.Random = field(default_factory=lambda: random.Random(20_261_120))
+
+    def secret(self, kind: Literal["signature", "redacted"]) -> str:
+        size = 150 if kind == "signature" else 90
+        value = base64.b64encode(secrets.token_bytes(size)).decode()
+        self.issued[f"{kind} {len(self.issued)}"] = value
+        return value
+
+    def stream(self, script: Answer, *, summaries: bool) -> Iterator[tuple[Aside, list[Json]]]:
+        """Events and actions in order, each with the content that is complete by then."""
+        content: list[Json] = []
+        index = 0
+        for item in script.items:
+            if isinstance(item, Aside):
+                yield item, content
+                continue
+            block = self._block(item, summaries=summaries)
+            for event in self._block_events(index, block, item, script.letters):
+                yield event, content
+            if not (isinstance(item, Tool) and item.cut):
+                content.append(block)  # A call that was cut has its stop event, but may not come back.
+            yield Event("content_block_stop", {"type": "content_block_stop", "index": index}), content
+            index += 1
+            yield from ((event, content) for event in self._noise())
+
+    def _block(self, item: Thinking | Redacted | Text | Tool | Raw, *, summaries: bool) -> Json:
+        match item:
+            case Thinking():
+                shown = item.text if summaries else ""
+                return {"type": "thinking", "thinking": shown, "signature": self.secret("signature")}
+            case Redacted():
+                return {"type": "redacted_thinking", "data": self.secret("redacted")}
+            case Text():
+                return {"type": "text", "text": item.text, "citations": None}
+            case Tool():
+                name = f"toolu_{secrets.token_hex(12)}" if item.id is None else item.id
+                caller = {"type": "direct"}
+                return {"type": "tool_use", "id": name, "name": item.name, "input": item.input, "caller": caller}
+            case Raw():
+                return item.block
+            case _:
+                assert_never(item)
+
+    def _block_events(self, index: int, block: Json, item: Item, letters: int) -> Iterator[Event]:
+        start, deltas = dict(block), list[Json]()
+        match block["type"]:
+            case "thinking":
+                start |= {"thinking": "", "signature": ""}
+                pieces = self._pieces(block["thinking"], letters) or [""]
+                deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            case "text":
+                start["text"] = ""
+                deltas = [{"type": "text_delta", "text": p} for p in self._pieces(block["text"], letters)]
+            case "tool_use":
+                start["input"] = {}
+                written = json.dumps(block["input"], ensure_ascii=False) if block["input"] else ""
+                if isinstance(item, Tool) and item.cut:
+                    written = written[: len(written) // 2]
+                pieces = ["", *self._pieces(written, item.letters if isinstance(item, Tool) else 5)]
+                deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+            case _:
+                pass  # Complete in its start event.
+        yield Event("content_block_start", {"type": "content_block_start", "index": index, "content_block": start})
+        for delta in deltas:
+            yield Event("content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta})
+
+    def _pieces(self, text: str, letters: int) -> list[str]:
+        pieces = []
+        while text:
+            size = self.random.randint(1, 2 * letters - 1)
+            pieces.append(text[:size])
+            text = text[size:]
+        return pieces
+
+    def _noise(self) -> Sequence[Event]:
+        """What every reader of such a stream has to live with."""
+        return [
+            Event("ping", {"type": "ping"}),
+            Event(None, "keep-alive"),
+            Event("weather_report", {"type": "weather_report", "sky": "clear\u2028still"}),
+        ][: self.random.randint(0, 3)]
+
+
+EVENT_STREAM: Mapping[str, str] = MappingProxyType({"content-type": "text/event-stream; charset=utf-8"})
+
+
+def _head(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", *(f"{name}: {text}" for name, text in headers.items())]
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+
+class CutByScript(ConnectionError):
+    """We hung up, not the client."""
+
+
+class ClientLeft(ConnectionError):
+    """The client hung up, not we."""
+
+
+class HttpWire:
+    """HTTP/1.1 on one connection. What arrives while an answer is streamed is kept for the next request."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._buffer = bytearray()
+        self._room: int | None = None
+        # Seeded, so that a failing run cuts the same pieces again.
+        self._cuts = random.Random(20_261_120)
+
+    async def read_request(self) -> tuple[str, dict[str, str], bytes] | None:
+        head = await self._until(b"\r\n\r\n")
+        if head is None:
+            return None
+        line, *rest = head.decode("latin-1").split("\r\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest)}
+        return line, headers, await self._body(headers)
+
+    async def _body(self, headers: dict[str, str]) -> bytes:
+        if "chunked" not in headers.get("transfer-encoding", ""):
+            return await self._exactly(int(headers.get("content-length", "0")))
+        body = b""
+        while size := int(await self._until(b"\r\n") or b"0", 16):
+            body += await self._exactly(size)
+            await self._until(b"\r\n")
+        await self._until(b"\r\n")
+        return body
+
+    async def _until(self, mark: bytes) -> bytes | None:
+        while mark not in self._buffer:
+            if not await self._fill():
+                return None
+        found, _, rest = bytes(self._buffer).partition(mark)
+        self._buffer[:] = rest
+        return found
+
+    async def _exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            if not await self._fill():
+                raise ConnectionResetError("the request ended early")
+        body = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return body
+
+    async def _fill(self) -> bool:
+        chunk = await self._reader.read(65536)
+        self._buffer += chunk
+        return bool(chunk)
+
+    async def closed(self) -> None:
+        """Returns when the client has closed its side."""
+        with suppress(ConnectionError):
+            while await self._fill():
+                pass
+
+    async def answer(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Answer while looking for the moment in which the client closes. Raises ClientLeft then."""
+        stream, closed = asyncio.create_task(answering), asyncio.create_task(self.closed())
+        try:
+            await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
+            # A write can fail before the end of the client's side is read.
+            broken = stream.exception() if stream.done() else None
+            if not stream.done() or (isinstance(broken, ConnectionError) and not isinstance(broken, CutByScript)):
+                raise ClientLeft("the client has closed")
+            await stream
+        finally:
+            for task in (stream, closed):
+                task.cancel()
+            await asyncio.gather(stream, closed, return_exceptions=True)
+
+    async def json(self, status: int, value: Json, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        await self.whole(status, {"content-type": "application/json", **headers}, json.dumps(value).encode())
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        await self.put(_head(status, {**headers, "content-length": str(len(body))}) + body)
+
+    async def put(self, data: bytes) -> None:
+        """As they are. Raises CutByScript where `cut_behind` says that the connection breaks."""
+        if self._room is not None:
+            data, self._room = data[: self._room], self._room - len(data)
+        self._writer.write(data)
+        await self._writer.drain()
+        if self._room is not None and self._room <= 0:
+            self.cut("reset")
+
+    def cut_behind(self, size: int | None) -> None:
+        """The connection breaks behind so many more bytes."""
+        self._room = size
+
+    async def begin_stream(self, headers: Mapping[str, str] = EVENT_STREAM) -> None:
+        await self.put(_head(200, {**headers, "transfer-encoding": "chunked"}))
+
+    async def chunk(self, piece: bytes) -> None:
+        await self.put(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    async def event(self, event: Event, pace: float) -> None:
+        await self.pieces(event.encode())
+        if pace:
+            await asyncio.sleep(pace)
+
+    async def pieces(self, written: bytes) -> None:
+        """In up to three chunks, cut anywhere, characters included."""
+        cuts = sorted(self._cuts.randrange(len(written)) for _ in range(2))
+        for start, end in zip([0, *cuts], [*cuts, len(written)], strict=True):
+            if piece := written[start:end]:
+                await self.chunk(piece)
+
+    async def end_stream(self) -> None:
+        await self.put(b"0\r\n\r\n")
+
+    def cut(self, how: How) -> None:
+        """Breaks the connection, or ends the answer as if it were whole."""
+        match how:
+            case "reset":
+                self._writer.transport.abort()
+            case "close":
+                self._writer.close()
+            case "end":
+                self._writer.write(b"0\r\n\r\n")
+                self._writer.close()
+        raise CutByScript
+
+
 Script = Answer | Bare | Failure | Callable[[Json], Answer | Failure]
 
 
@@ -138,20 +504,12 @@ class SigningServer(Watched, Host):
         return None
 
     async def _watched(self, wire: HttpWire, seen: Seen, answering: Coroutine[Any, Any, None]) -> None:
-        """Answers while looking for the moment in which the client closes."""
-        stream = asyncio.create_task(answering)
-        closed = asyncio.create_task(wire.closed())
         try:
-            await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not stream.done() or _client_left(stream):
-                seen.closed_at = time.monotonic()
-                self.changed()
-                raise ConnectionResetError("the client has closed")
-            await stream
-        finally:
-            for task in (stream, closed):
-                task.cancel()
-            await asyncio.gather(stream, closed, return_exceptions=True)
+            await wire.answer(answering)
+        except ClientLeft:
+            seen.closed_at = time.monotonic()
+            self.changed()
+            raise
 
     async def _bare(self, wire: HttpWire, script: Bare) -> None:
         for piece in script.pieces():
@@ -212,12 +570,6 @@ class SigningServer(Watched, Host):
         ]  # fmt: skip
 
 
-def _client_left(stream: asyncio.Task[None]) -> bool:
-    """A write can fail before the end of the client's side is read."""
-    broken = stream.exception()
-    return isinstance(broken, ConnectionError) and not isinstance(broken, CutByScript)
-
-
 def _wants_summaries(body: Json) -> bool:
     display = body.get("thinking", {}).get("display")
     return bool(display == "summarized" or (display is None and MODELS[body["model"]].shows_thinking))
@@ -225,3 +577,6 @@ def _wants_summaries(body: Json) -> bool:
 
 def _error(kind: str, message: str) -> Json:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_{secrets.token_hex(8)}"}
+
+
+Json = Any

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
-from tests.support.symbol_sources import definitions, standard_library
+from tests.symbols.sources import definitions, standard_library
 from thinklsp.core.lines import split_lines
 from thinklsp.symbols.outline import build_outline, detect_language, find_mentions, load_languages
 

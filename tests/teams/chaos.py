@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.cutting_relay import CuttingRelay
+from tests.support.hosts import CuttingRelay
 from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.watching import seen
 from tests.teams.cluster import Cluster

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from tests.support.anthropic_samples import raw
-from tests.support.dialects import Answer
+from tests.support.services import Answer
 from thinklsp.core.messages import Origin
 
 Json = dict[str, Any]

@@ -31,8 +31,7 @@ from acp.schema import (
 from tests.acp.talk import ARGV
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.outside import MODEL, ROOT
-from tests.support.signing_script import Hold, Text, Thinking, answer
-from tests.support.signing_server import SigningServer
+from tests.support.signing_server import Hold, SigningServer, Text, Thinking, answer
 from tests.support.watching import Watched
 
 KEY = "sk-ant-canary-Zq8wLr2vTn5xKc9pBd4fMh7jXe"

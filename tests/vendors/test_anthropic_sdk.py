@@ -12,7 +12,7 @@ from anthropic.types.message_content_param import MessageContentParam
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
 from tests.support.anthropic_samples import ENDPOINT, REQUESTS, cases, expected, raw, run, stream
-from tests.support.other_hosts import SseServer, head
+from tests.support.hosts import SseServer, head
 from tests.vendors.clients import check_type, drop_nulls
 from thinklsp.providers.anthropic import AnthropicAdapter
 

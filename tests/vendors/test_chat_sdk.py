@@ -10,7 +10,7 @@ from openai.types import chat
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
 from tests.support.chat_samples import KINDS, REQUESTS, body_of, cases, expected, run, server, server_of, stream
-from tests.support.other_hosts import SseServer, head
+from tests.support.hosts import SseServer, head
 from tests.vendors.clients import check_type
 
 

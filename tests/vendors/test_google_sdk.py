@@ -13,7 +13,7 @@ from google.genai import types
 
 from tests.support import google_samples
 from tests.support.google_samples import ENDPOINT, MODEL, REQUESTS, Json, body_of, cases, expected, raw, run, stream
-from tests.support.other_hosts import SseServer, head
+from tests.support.hosts import SseServer, head
 from tests.vendors.clients import decode_base64, join_parts, to_camel_names
 
 CONFIG = types.GenerateContentConfig(automatic_continuation=False)

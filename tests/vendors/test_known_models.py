@@ -11,7 +11,8 @@ from openai.types.shared.responses_model import ResponsesModel
 
 from tests.catalogue.comparison import Accepted, Difference, compare
 from tests.catalogue.sources import Facts, list_genai_prices, list_sdk_ids
-from thinklsp.providers.catalogue import Catalogue, find_model, find_price_date, list_models
+from tests.providers.test_prices import TABLE
+from thinklsp.providers.catalogue import Catalogue, find_model, list_models
 
 VENDOR_IDS = get_args(get_args(Model)[0])
 
@@ -23,7 +24,7 @@ def test_every_id_of_the_vendors_client_is_known() -> None:
 
 
 def list_differences() -> list[Difference]:
-    day = find_price_date("openai")
+    day = TABLE["openai"]["priced"]
     return [*compare([*list_sdk_ids(), *list_genai_prices(day)], Catalogue(), day)]
 
 
@@ -40,7 +41,7 @@ def test_the_comparison_sees_what_is_missing_or_differs() -> None:
         Facts("x", "openai", "gpt-6-sol", 922_000),
         Facts("x", "openai", "gpt-6-sol", 1_000_000, 64_000, 2.5, 9.0, 0.3),
     ]
-    found = [*compare(facts, Catalogue(), find_price_date("openai"))]
+    found = [*compare(facts, Catalogue(), TABLE["openai"]["priced"])]
     assert [difference.what for difference in found] == [
         *("missing", "window", "output_cap", "input", "output", "cache_read")
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.support.simulator_talk import LOOP, TOOLS
+from tests.offline.talk import LOOP, TOOLS
 from thinklsp.offline.scenario import parse_scenario
 from thinklsp.offline.service import OfflineServer, OfflineService
 

@@ -16,8 +16,8 @@ from openai.types.responses.response_input_text_param import ResponseInputTextPa
 from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
 from openai.types.responses.response_output_text_param import ResponseOutputTextParam
 
+from tests.support.hosts import SseServer, head
 from tests.support.openai_samples import ENDPOINT, REQUESTS, cases, expected, raw, run, stream
-from tests.support.other_hosts import SseServer, head
 from tests.vendors.clients import PARSED, check_type, drop_nulls
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 

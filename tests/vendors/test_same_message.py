@@ -12,7 +12,7 @@ import pytest
 
 from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, SimulatedReply, StreamedReply, WholeReply
 from tests.stand_ins.http_server import Simulator
-from tests.support.dialects import Place, place, read
+from tests.support.services import Place, place, read
 from tests.vendors.clients import Anthropic, Chat, Google, OpenAi, Vendor
 from thinklsp.core.messages import Conversation, ToolResultBlock, UserMessage, ensure_unique_call_ids
 from thinklsp.offline.scenario import Scenario, load_scenario, parse_scenario

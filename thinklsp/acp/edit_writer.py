@@ -45,6 +45,7 @@ _NO_WRITE = (
 )
 _NO_OPERATION = "the protocol has no way to {} a file; do it yourself"
 _CANCEL_SECONDS = 0.5
+_NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."
 
 
 class _Origin(NamedTuple):
@@ -352,6 +353,3 @@ def _build_content(file: FileEdit, path: str | None, before: str | None, after: 
 def _find_first_line(before: str, after: str) -> int:
     hunks = compute_hunks(before, after)
     return before.count("\n", 0, hunks[0].start) + 1 if hunks else 1
-
-
-_NOTHING_TO_UNDO = "Nothing to undo: no turn of this session has changed a file, or every change was undone already."

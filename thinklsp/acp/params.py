@@ -35,6 +35,9 @@ ListOrNull = Annotated[list[_T], BeforeValidator(lambda value: [] if value is No
 """A list. The schema of the protocol says where null stands for an empty list."""
 
 
+_MAX_NAME_LENGTH = 300
+
+
 class RequestParams(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, extra="ignore", frozen=True, strict=True, hide_input_in_errors=True
@@ -176,9 +179,6 @@ def parse_content(number: int, block: object) -> TextContent | LinkContent | Ima
             what = "a resource without text" if kind == "resource" else "an audio"
             raise InvalidParams(f"The block `prompt.{number}` is {what}, which this agent does not accept.") from None
         raise InvalidParams(f"The block `prompt.{number}` is not valid content.") from None
-
-
-_MAX_NAME_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)

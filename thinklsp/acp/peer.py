@@ -20,6 +20,8 @@ RESOURCE_NOT_FOUND = -32002
 _MAX_RUNNING = 64
 _MAX_ECHO_LENGTH = 100
 _log = logging.getLogger(__name__)
+Params = Mapping[str, Any]
+Listener = Callable[[Params], None]
 
 
 class AcpError(ThinkLspError):
@@ -38,10 +40,8 @@ class Reply:
     after: Callable[[], None] | None = None
 
 
-Params = Mapping[str, Any]
 Handler = Callable[[Params], Awaitable[Reply]]
 """Handles a request. The call itself runs before the next message is read, the awaitable in a task of its own."""
-Listener = Callable[[Params], None]
 
 
 class AcpPeer:

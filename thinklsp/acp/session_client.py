@@ -34,6 +34,8 @@ _ROOM_SECONDS = 0.05
 _SILENT_READ_SECONDS = 1.0
 
 OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+# The reads that wait for the client at the same time. Too many own requests would push out a waiting question.
+_MAX_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,6 @@ class SessionClient:
         """Ask the client to write a file. Raises ClientError or TimeoutError if it does not confirm that."""
         params = {"sessionId": self.session_id, "path": path, "content": text}
         await self._peer.request("fs/write_text_file", params, WRITE_SECONDS)
-
-
-# The reads that wait for the client at the same time. Too many own requests would push out a waiting question.
-_MAX_READS = 16
 
 
 def _get(value: object, name: str) -> Any:

@@ -43,6 +43,8 @@ _TOOL_KINDS: Mapping[str, ToolKind] = {
     "delete_file": "delete",
     "run_command": "execute",
 }
+MAX_UPDATES = 10_000
+_PLAN_TOOL = "plan"
 
 
 def find_tool_kind(name: str) -> ToolKind:
@@ -105,10 +107,6 @@ def parse_shown_json(text: str | None) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-MAX_UPDATES = 10_000
-_PLAN_TOOL = "plan"
 
 
 def build_replay(session: Session) -> list[Update]:

@@ -1,9 +1,8 @@
 """The tool runner, which runs the tool calls in a message and fits their results into the context window.
 
 Consecutive read-only calls run in parallel, up to 8 at a time. All other calls run one after the other. A message can
-have up to 64 calls. If the model rereads an unchanged file, the result only refers to the earlier result. The next
-model call must hold all results of a message. A result that does not fit is cut, and its last line says how to read the
-rest.
+have up to 64 calls. The next model call must hold all results of a message. A result that does not fit is cut, and its
+last line says how to read the rest.
 """
 
 from __future__ import annotations
@@ -210,7 +209,7 @@ def _measure_room(attempt: CompactionAttempt) -> tuple[int, int]:
         now = _limit_room(meter.convert_to_bytes(round(_FULL_SHARE * limit) - limits.present), least=0)
         return now, now
     kept = request.conversation[-1:]
-    if turns := split_turns(request.conversation).turns:
+    if turns := split_turns(request.conversation):
         kept = (build_task(turns[-1]), *kept)
     # A compaction starts at the limit, and both sizes are rounded.
     now = limits.limit - limits.present - 2

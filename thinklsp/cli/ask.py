@@ -200,31 +200,20 @@ async def _run(
         if args.session is not None:
             summary = await SessionCommands(engine.store, SessionScope(request.workspace)).find(args.session)
             request = replace(request, session_id=summary.id)
-        turn = await _start(engine, request, choices, aside)
+        # Print problems first, because they may explain why the turn cannot start.
+        for text in (*engine.user.problems, *filter(None, [note])):
+            aside.print(sanitize_text(text), style="yellow", soft_wrap=True)
+        turn = await engine.start_turn(request, EditorSettings(), choices)
         thinking = turn.setup.display == "summary"
         tools = not args.json or aside.is_terminal
         with turn, AskScreen(None if args.json else sys.stdout, aside, thinking=thinking, tools=tools) as screen:
-            shown_problems = (*engine.user.problems, *filter(None, [note]), *engine.store.problems)
-            for text in shown_problems:
-                screen.note(text, warning=True)
             try:
                 return turn, await _run_turn(turn, screen, json_wanted=args.json)
             finally:
                 for text in engine.store.problems:
-                    if text not in shown_problems:
-                        screen.note(text, warning=True)
+                    screen.note(text, warning=True)
     finally:
         await engine.aclose()
-
-
-async def _start(engine: Engine, request: ChatRequest, choices: Choices, aside: Console) -> Turn:
-    try:
-        return await engine.start_turn(request, EditorSettings(), choices)
-    except ThinkLspError:
-        # Problems in the settings may explain why the turn cannot start.
-        for text in engine.user.problems:
-            aside.print(sanitize_text(text), style="yellow", soft_wrap=True)
-        raise
 
 
 async def _run_turn(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> TurnFinished:

@@ -40,7 +40,7 @@ Stream = Literal["text", "thinking"]
 _INDENT = 4
 _STYLES: Mapping[Stream, str] = {"text": "", "thinking": "dim italic"}
 _WORK_DONE_TOKEN, _PARTIAL_RESULT_TOKEN = "demo-work", "demo-partial"
-_INVALID_REQUEST, _METHOD_NOT_FOUND = -32600, -32601
+_REQUEST_FAILED = -32803
 _WARNING = 2
 _CAPABILITIES: Json = {
     "general": {"positionEncodings": ["utf-16"]},
@@ -50,7 +50,7 @@ _CAPABILITIES: Json = {
         "workspaceFolders": True,
         "workspaceEdit": {
             "documentChanges": True,
-            "resourceOperations": ["create", "rename", "delete"],
+            "resourceOperations": ["create"],
             "changeAnnotationSupport": {},
         },
     },
@@ -74,7 +74,8 @@ class ServerExited(DemoFailed):
 class LanguageClient:
     """A language client for a single server process.
 
-    `handlers` are called with the parameters of the server's requests and notifications, and return the result.
+    `handlers` are called with the parameters of the server's requests and notifications, and return the result. Other
+    requests are accepted by responding with null.
     """
 
     def __init__(self, handlers: Mapping[str, Callable[[Any], object]], *, shutdown_seconds: float = 3.0) -> None:
@@ -150,13 +151,9 @@ class LanguageClient:
             return
         handler = self._handlers.get(message["method"])
         try:
-            if handler is None:
-                error: Json = {"code": _METHOD_NOT_FOUND, "message": f"{message['method']} is unknown."}
-                reply: Json = {"error": error}
-            else:
-                reply = {"result": handler(message.get("params"))}
+            reply: Json = {"result": None if handler is None else handler(message.get("params"))}
         except ThinkLspError as refused:
-            reply = {"error": {"code": _INVALID_REQUEST, "message": str(refused)}}
+            reply = {"error": {"code": _REQUEST_FAILED, "message": str(refused)}}
         if "id" in message:
             self._send({"id": message["id"], **reply})
 
@@ -181,11 +178,7 @@ class DemoEditor:
         self.client = LanguageClient(
             {
                 "workspace/applyEdit": self._apply_edit,
-                "window/workDoneProgress/create": _accept,
-                "client/registerCapability": _accept,
-                "window/showMessageRequest": _accept,
                 "window/showMessage": self._show_message,
-                "window/logMessage": _accept,
                 "$/progress": self._show_progress,
             }
         )
@@ -287,50 +280,30 @@ class DemoEditor:
         self.client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
 
 
-def _accept(_: Json) -> None:
-    """Accept a request from the server by responding with null."""
-
-
 def build_edit_set(edit: Json, view: WorkspaceView, versions: Mapping[str, int]) -> EditSet:
     """Apply all changes in the edit to the files in `view`. `versions` contains the versions of the open documents.
 
     Raises DemoFailed for a stale or invalid edit, and PathRefused for a file that must not be changed.
     """
     overlay = EditOverlay(view)
-    documents = (
-        {"textDocument": {"uri": uri, "version": None}, "edits": edits}
-        for uri, edits in edit.get("changes", {}).items()
-    )
-    for change in edit.get("documentChanges") or documents:
-        match change.get("kind"):
-            case "create":
-                place = view.resolve(change["uri"])
-                if overlay.read(place) is not None:
-                    raise DemoFailed(f"{place.label} already exists.")
-                overlay.write(place, "")
-            case "rename":
-                overlay.rename(view.resolve(change["oldUri"]), view.resolve(change["newUri"]))
-            case "delete":
-                overlay.delete(view.resolve(change["uri"]))
-            case _:
-                _edit_document(overlay, change, versions)
+    for change in edit["documentChanges"]:
+        place = view.resolve(change["uri"] if "kind" in change else change["textDocument"]["uri"])
+        file = overlay.read(place)
+        if (change.get("kind") == "create") != (file is None):
+            raise DemoFailed(f"{place.label} {'does not exist' if file is None else 'already exists'}.")
+        overlay.write(place, "" if file is None else _edit_text(file.text, change, versions, place.label))
     return overlay.build_edit_set()
 
 
-def _edit_document(overlay: EditOverlay, change: Json, versions: Mapping[str, int]) -> None:
+def _edit_text(text: str, change: Json, versions: Mapping[str, int], label: str) -> str:
     uri, version = change["textDocument"]["uri"], change["textDocument"]["version"]
     if version is not None and versions.get(uri) != version:
-        raise DemoFailed(f"The edit is for version {version} of {uri}, but another version is open.")
-    place = overlay.view.resolve(uri)
-    file = overlay.read(place)
-    if file is None:
-        raise DemoFailed(f"{place.label} does not exist.")
+        raise DemoFailed(f"The edit is for version {version} of {label}, but another version is open.")
     spans = ((edit["range"]["start"], edit["range"]["end"], edit["newText"]) for edit in change["edits"])
-    edits = [TextEdit(find_offset(file.text, start), find_offset(file.text, end), new) for start, end, new in spans]
     try:
-        overlay.write(place, apply_edits(file.text, edits))
+        return apply_edits(text, [TextEdit(find_offset(text, a), find_offset(text, b), new) for a, b, new in spans])
     except ValueError as error:
-        raise DemoFailed(f"The edit of {place.label} cannot be applied: {error}.") from None
+        raise DemoFailed(f"The edit of {label} cannot be applied: {error}.") from None
 
 
 def count_unconfirmed(edit: Json) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,8 +79,8 @@ _KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})[ \t]*:(?:[ \t]+|$)")
 _BLOCK_HEADER = re.compile(r"([|>])[+-]?(?:[ \t]+#.*)?[ \t]*")
 _COMMENT = re.compile(r"(?:^|[ \t])#")
 _UNSUPPORTED = tuple("[{&*!%@`")
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
-_ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", '"': '"', "\\": "\\", "/": "/", " ": " "}
+# The escapes of double quotes are those of JSON.
+_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')\s*(?:#.*)?""", re.DOTALL)
 
 
 class FrontMatterError(ThinkLspError):
@@ -188,36 +189,15 @@ def _parse_block(nested: list[str], *, folds: bool) -> str:
 
 
 def _parse_quoted(text: str) -> str:
-    quote = text[0]
-    end = _find_end(text, quote)
-    rest = text[end + 1 :].strip()
-    if end < 0 or (rest and not rest.startswith("#")):
-        raise FrontMatterError(f"A value of its front matter begins with {quote} but does not end with it.")
-    inner = text[1:end]
-    return inner.replace("''", "'") if quote == "'" else _ESCAPE.sub(_unescape, inner)
-
-
-def _find_end(text: str, quote: str) -> int:
-    """Return the position of the closing quote, or -1."""
-    position = 1
-    while position < len(text):
-        if text[position] == quote:
-            if quote == '"' or text[position + 1 : position + 2] != "'":
-                return position
-            position += 1
-        elif quote == '"' and text[position] == "\\":
-            position += 1
-        position += 1
-    return -1
-
-
-def _unescape(match: re.Match[str]) -> str:
-    code, character = match[1] or match[2] or match[3], match[4]
-    if code is not None:
-        number = int(code, 16)
-        if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-            raise FrontMatterError(f"Its front matter contains `\\U{code}`, which is not a character.")
-        return chr(number)
-    if character not in _ESCAPED_CHARACTERS:
-        raise FrontMatterError(f"Its front matter contains an unknown escape: `\\{character}`.")
-    return _ESCAPED_CHARACTERS[character]
+    found = _QUOTED.fullmatch(text)
+    if found is None:
+        raise FrontMatterError(f"A value of its front matter begins with {text[0]} but does not end with it.")
+    if text[0] == "'":
+        return found[1][1:-1].replace("''", "'")
+    try:
+        value: str = json.loads(found[1], strict=False)
+        # JSON also accepts half of a surrogate pair, which cannot be encoded.
+        value.encode()
+    except ValueError:
+        raise FrontMatterError("A quoted value of its front matter contains an unknown escape.") from None
+    return value

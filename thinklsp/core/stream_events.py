@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any, Literal, assert_never
 
 from thinklsp.core.errors import StreamProtocolError
@@ -31,36 +32,23 @@ from thinklsp.core.usage import Usage, discard_implausible
 BlockKind = Literal["text", "thinking", "redacted_thinking", "tool_use", "server_tool", "opaque"]
 
 
-_JOIN_BATCH = 500
-
-
 class TextBuffer:
-    """A buffer for text that arrives in many small pieces. `str(buffer)` returns the text in linear time.
+    """A buffer for text that arrives in many small pieces. Appending to a string would take quadratic time."""
 
-    Appending to a string takes quadratic time, and each separate piece costs 80 bytes in addition to its characters.
-    The buffer therefore joins pieces in batches.
-    """
-
-    __slots__ = ("_chunks", "_pending")
+    __slots__ = ("_text",)
 
     def __init__(self, text: str = "") -> None:
-        self._chunks = [text] if text else []
-        self._pending: list[str] = []
+        self._text = StringIO()
+        self._text.write(text)
 
     def append(self, text: str) -> None:
-        self._pending.append(text)
-        if len(self._pending) == _JOIN_BATCH:
-            self._chunks.append("".join(self._pending))
-            self._pending.clear()
+        self._text.write(text)
 
     def __bool__(self) -> bool:
-        return bool(self._chunks or self._pending)
+        return self._text.tell() > 0
 
     def __str__(self) -> str:
-        if self._pending or len(self._chunks) > 1:
-            self._chunks = ["".join([*self._chunks, *self._pending])]
-            self._pending.clear()
-        return self._chunks[0] if self._chunks else ""
+        return self._text.getvalue()
 
 
 @dataclass(frozen=True, slots=True)

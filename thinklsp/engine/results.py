@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,26 +24,23 @@ _FINDING = re.compile(
 
 def parse_findings(text: str, view: WorkspaceView) -> list[dict[str, Any]]:
     """Return the findings of a review with their places in the workspace. Other lines are ignored."""
-    return list(_parse_lines(text, view))
-
-
-def _parse_lines(text: str, view: WorkspaceView) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
-        match = _FINDING.fullmatch(line)
-        if match is None:
-            continue
+    findings: list[dict[str, Any]] = []
+    for match in filter(None, map(_FINDING.fullmatch, text.splitlines())):
         try:
             uri = view.resolve(match["path"].strip()).uri
         except PathRefused:
             continue
         first = max(1, int(match["first"])) - 1
         last = max(first, int(match["last"] or match["first"]) - 1)
-        yield {
-            "uri": uri,
-            "range": {"start": {"line": first, "character": 0}, "end": {"line": last + 1, "character": 0}},
-            "severity": (match["severity"] or "warning").lower(),
-            "message": match["message"].strip(),
-        }
+        findings.append(
+            {
+                "uri": uri,
+                "range": {"start": {"line": first, "character": 0}, "end": {"line": last + 1, "character": 0}},
+                "severity": (match["severity"] or "warning").lower(),
+                "message": match["message"].strip(),
+            }
+        )
+    return findings
 
 
 EditStatus = Literal["applied", "some", "conflict", "refused", "held", "unknown"]

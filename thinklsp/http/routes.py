@@ -109,11 +109,12 @@ def open_client(route: Route, ca_bundle: str | None) -> httpx.AsyncClient:
 
     Raises OSError, ValueError or httpx.InvalidURL if the proxy or the certificates are invalid.
     """
+    url, trust = (None, None) if route.proxy is None else resolve_proxy(route.proxy, ca_bundle)
     transport = _BatchingTransport(
         verify=build_trust(route, ca_bundle) if route.uses_tls else False,
         trust_env=False,
         limits=_POOL_LIMITS,
-        proxy=None if route.proxy is None else _make_proxy(route.proxy, ca_bundle),
+        proxy=None if url is None else httpx.Proxy(url, ssl_context=trust),
     )
     headers = {"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity"}
     return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False, headers=headers)
@@ -150,11 +151,6 @@ def load_default_trust() -> ssl.SSLContext:
     The context is cached, because loading the certificates takes longer than a request.
     """
     return ssl.create_default_context(cafile=certifi.where())
-
-
-def _make_proxy(address: str, ca_bundle: str | None) -> httpx.Proxy:
-    url, trust = resolve_proxy(address, ca_bundle)
-    return httpx.Proxy(url, ssl_context=trust)
 
 
 def resolve_proxy(address: str, ca_bundle: str | None) -> tuple[str, ssl.SSLContext | None]:

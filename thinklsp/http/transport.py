@@ -269,7 +269,8 @@ class Transport:
 
     def _ensure_client(self, route: Route) -> httpx.AsyncClient:
         if route not in self._clients and self._handler is not None:
-            self._clients[route] = open_in_process_client(self._handler)
+            transport = _InProcessTransport(self._handler)
+            self._clients[route] = httpx.AsyncClient(transport=transport, trust_env=False)
         if route not in self._clients:
             # httpx and httpcore log URLs and headers that contain keys, so only their warnings are logged.
             for name in ("httpx", "httpcore"):
@@ -324,10 +325,6 @@ def _reject_compression(response: httpx.Response, host: str) -> None:
 RequestHandler = Callable[
     [str, str, Mapping[str, str], bytes], Awaitable[tuple[int, Mapping[str, str], AsyncIterator[bytes]]]
 ]
-
-
-def open_in_process_client(handler: RequestHandler) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=_InProcessTransport(handler), trust_env=False)
 
 
 class _InProcessTransport(httpx.AsyncBaseTransport):

@@ -1,13 +1,29 @@
 """The two framings of messages: headers with a length, as in LSP, and one line for each message.
 
 After an invalid header, the decoder searches for the next valid header. The client gets an error response and can
-continue without restarting the server."""
+continue without restarting the server.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Protocol
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_HEADER_LINE_BYTES = 4 * 1024
+MAX_HEADER_LINES = 16
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_SKIPPED_BYTES = 1024 * 1024
+# Matches a header line. A line with `Content-Length` in the middle does not match, because it begins with the end of
+# the previous body.
+_HEADER = re.compile(rb"(?!.+content-length)[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*:", re.IGNORECASE)
+_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,12})[ \t]*", re.IGNORECASE)
+_TYPE = re.compile(rb"content-type[ \t]*:", re.IGNORECASE)
+_CHARSET = re.compile(rb"charset[ \t]*=[ \t]*\"?([^\s;\"]+)", re.IGNORECASE)
+# Matches a header. A JSON string cannot match, because it contains no line ending.
+_NEXT_HEADER = re.compile(rb"content-length[ \t]*:[ \t]*[0-9]{1,12}[ \t]*\r?\n", re.IGNORECASE)
+_MAX_NEXT_HEADER_BYTES = 64
 
 
 class FramingError(Exception):
@@ -30,9 +46,6 @@ class Decoder(Protocol):
         Raise FramingError if the start of the next message cannot be found.
         """
         ...
-
-
-MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
 def build_line(body: bytes) -> bytes:
@@ -78,22 +91,6 @@ class LineReader:
         self._line.clear()
         self._is_skipping = False
         return [body] if body else []
-
-
-MAX_HEADER_LINE_BYTES = 4 * 1024
-MAX_HEADER_LINES = 16
-MAX_BODY_BYTES = 64 * 1024 * 1024
-MAX_SKIPPED_BYTES = 1024 * 1024
-
-# Matches a header line. A line with `Content-Length` in the middle does not match, because it begins with the end of
-# the previous body.
-_HEADER = re.compile(rb"(?!.+content-length)[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*:", re.IGNORECASE)
-_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,12})[ \t]*", re.IGNORECASE)
-_TYPE = re.compile(rb"content-type[ \t]*:", re.IGNORECASE)
-_CHARSET = re.compile(rb"charset[ \t]*=[ \t]*\"?([^\s;\"]+)", re.IGNORECASE)
-# Matches a header. A JSON string cannot match, because it contains no line ending.
-_NEXT_HEADER = re.compile(rb"content-length[ \t]*:[ \t]*[0-9]{1,12}[ \t]*\r?\n", re.IGNORECASE)
-_MAX_NEXT_HEADER_BYTES = 64
 
 
 def build_header(body: bytes) -> bytes:

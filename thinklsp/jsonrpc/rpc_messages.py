@@ -32,6 +32,14 @@ THREAD_LIMIT_MESSAGE = (
     "the system does not let thinklsp start another thread. "
     "Close other programs, or raise the process limit (`ulimit -u`)."
 )
+RequestId = int | str
+Json = Mapping[str, Any]
+_MAX_NAME_LENGTH = 256
+_MAX_DEPTH = 64
+_MAX_PENDING = 100
+# Vim before 9.0.1927 confuses a server request with the response to its own request with the same id (vim/vim#13133),
+# and Vim cannot answer string ids (vim/vim#14091). Large integers avoid both bugs.
+_FIRST_ID = 1_000_000
 
 
 class InvalidParams(Exception):
@@ -87,13 +95,6 @@ def _find_user_message(error: BaseException) -> str | None:
     if isinstance(error, InvalidParams | ThinkLspError):
         return str(error)
     return f"The request failed: {THREAD_LIMIT_MESSAGE}" if is_thread_limit_error(error) else None
-
-
-RequestId = int | str
-Json = Mapping[str, Any]
-
-_MAX_NAME_LENGTH = 256
-_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +206,6 @@ def _build_response(request_id: RequestId, message: Json, *, is_valid: bool) -> 
 
 def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-_MAX_PENDING = 100
-# Vim before 9.0.1927 confuses a server request with the response to its own request with the same id (vim/vim#13133),
-# and Vim cannot answer string ids (vim/vim#14091). Large integers avoid both bugs.
-_FIRST_ID = 1_000_000
 
 
 class _PendingRequest(NamedTuple):

@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 _CHUNK_BYTES = 64 * 1024
 # The time after which other work gets a turn between two messages of a client that floods.
 _TURN_SECONDS = 0.05
+# The time that a connection's tasks have to finish when the process exits.
+SHUTDOWN_SECONDS = 1.0
+_CLIENT_CHECK_SECONDS = 3.0
 
 
 class InputReader:
@@ -102,11 +105,6 @@ def read_available(descriptor: int) -> bytes | None:
     except OSError:
         _log.warning("the input was closed")
         return b""
-
-
-# The time that a connection's tasks have to finish when the process exits.
-SHUTDOWN_SECONDS = 1.0
-_CLIENT_CHECK_SECONDS = 3.0
 
 
 def take_standard_output() -> int:

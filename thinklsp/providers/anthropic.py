@@ -27,7 +27,6 @@ from thinklsp.core.messages import (
     Origin,
     StopReason,
     TextBlock,
-    ToolSpec,
     ToolUseBlock,
     UserBlock,
     UserMessage,
@@ -107,7 +106,11 @@ class AnthropicAdapter(Adapter):
         if request.system:
             body["system"] = [_mark_cached({"type": "text", "text": request.system})]
         if request.tools:
-            body["tools"] = _build_tools(request.tools)
+            *tools, last = (
+                {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+                for tool in request.tools
+            )
+            body["tools"] = [*tools, _mark_cached(last)]
         body["messages"] = _mark_breakpoints(messages)
         return HttpRequest(
             endpoint.build_url("/v1/messages"),
@@ -197,13 +200,6 @@ def _resolve_thinking(request: ModelRequest, messages: Sequence[Wire]) -> Thinki
     if request.model.off is None:
         return replace(thinking, form="adaptive", budget_tokens=None)
     return Thinking("off", effort=thinking.effort)
-
-
-def _build_tools(tools: Sequence[ToolSpec]) -> list[Wire]:
-    wire: list[Wire] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in tools
-    ]
-    return [*wire[:-1], _mark_cached(wire[-1])]
 
 
 def _build_messages(conversation: Conversation, origin: Origin) -> list[Wire]:

@@ -297,14 +297,6 @@ find_default_model = _PACKAGED_CATALOGUE.find_default_model
 list_models = _PACKAGED_CATALOGUE.list_models
 
 
-def find_price_date(provider: str) -> date:
-    """Return the date on which the provider's prices were last checked."""
-    day = _find_section(provider)["priced"]
-    if not isinstance(day, date):
-        raise TypeError(f"the price table of {provider} has no date")
-    return day
-
-
 def _list_candidate_ids(provider: str, model_id: str) -> Iterator[str]:
     """Yield the catalogue IDs that may refer to a model ID, starting with the closest match.
 

@@ -73,7 +73,8 @@ def resolve_server(base_url: str, *, kind: str | None, echo: ReasoningEcho | Non
         raise SettingsError(
             f"{_SECTION}.server", f"{name!r} is not a known kind of server. Set `server` to one of: {', '.join(rows)}."
         )
-    server = replace(_build_server(name, rows[name]), think_tags=think_tags)
+    facts = {key: value for key, value in rows[name].items() if key not in ("hosts", "ports")}
+    server = ChatServer(name, **facts, think_tags=think_tags)
     if echo is None:
         return server
     # If thinking is not sent back, `reasoning_content` is not required either.
@@ -133,8 +134,3 @@ def _load_rows() -> Mapping[str, Mapping[str, Any]]:
     rows = tomllib.loads(files(__package__).joinpath("chat_servers.toml").read_text("utf-8"))
     usual = rows.pop(_GENERIC)
     return {name: {**usual, "hosts": [], "ports": [], **row} for name, row in rows.items()} | {_GENERIC: usual}
-
-
-def _build_server(name: str, row: Mapping[str, Any]) -> ChatServer:
-    facts = {key: value for key, value in row.items() if key not in ("hosts", "ports")}
-    return ChatServer(name, **facts)

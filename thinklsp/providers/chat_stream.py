@@ -279,7 +279,8 @@ class ChatDecoder(StreamDecoder):
         # Ignore a complete message at the end of a stream, because it only repeats the streamed content.
         is_new = not whole or not (self._pieces or self._calls or self._reasoning.has_started)
         events = self._read_part(part, whole=whole) if isinstance(part, dict) and is_new else []
-        self._store_reason(choice.get("finish_reason"))
+        if isinstance(reason := choice.get("finish_reason"), str) and reason and self._reason not in _FINAL_REASONS:
+            self._reason = reason.lower()
         return [*events, *self._finish()] if whole else events
 
     def _read_part(self, part: Mapping[str, Any], *, whole: bool) -> list[StreamEvent]:
@@ -322,10 +323,6 @@ class ChatDecoder(StreamDecoder):
                 events.append(BlockDelta(_TEXT, TextDelta(piece.text)))
         return events
 
-    def _store_reason(self, reason: object) -> None:
-        if isinstance(reason, str) and reason and self._reason not in _FINAL_REASONS:
-            self._reason = reason.lower()
-
     def _end_stream(self) -> list[StreamEvent]:
         if self._reason is None and not (self._pieces or self._calls or self._refusal):
             raise StreamProtocolError("The provider ended the answer before it sent any content.")
@@ -345,7 +342,9 @@ class ChatDecoder(StreamDecoder):
             notices = _find_parser_notices(self._server, str(self._pieces), has_thinking=self._reasoning.has_started)
         # Claude accepts earlier thinking only with its signature.
         unsealed = self._is_claude and self._reasoning.has_started and not self._reasoning.can_hold_signature
-        return [*events, MessageFinished(reason, self.usage, self._explain_refusal(reason), notices, unsealed)]
+        explanation = str(self._refusal) or "The provider's content filter stopped the answer."
+        explained = explanation if reason == "refusal" else None
+        return [*events, MessageFinished(reason, self.usage, explained, notices, unsealed)]
 
     def _stop_blocks(self) -> list[StreamEvent]:
         """End the thinking block and the text block. Thinking without an opening tag is moved out of the text."""
@@ -370,11 +369,6 @@ class ChatDecoder(StreamDecoder):
         reason = _STOP_REASONS.get(self._reason or "stop", "other")
         # Some servers send `stop` or no stop reason even though the model called tools.
         return "tool_use" if self._calls and reason in ("end_turn", "other") else reason
-
-    def _explain_refusal(self, reason: StopReason) -> str | None:
-        if reason != "refusal":
-            return None
-        return str(self._refusal) or "The provider's content filter stopped the answer."
 
 
 def _find_parser_notices(server: ChatServer, text: str, *, has_thinking: bool) -> tuple[str, ...]:

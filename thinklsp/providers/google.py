@@ -29,7 +29,6 @@ from thinklsp.core.messages import (
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
-    ToolSpec,
     ToolUseBlock,
     UserMessage,
 )
@@ -83,7 +82,11 @@ class GoogleAdapter(Adapter):
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         body["contents"] = _build_contents(conversation, origin, signed_calls=_is_signature_required(request.model))
         if request.tools:
-            body["tools"] = [{"functionDeclarations": [_declare_tool(tool) for tool in request.tools]}]
+            declared = [
+                {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema}
+                for tool in request.tools
+            ]
+            body["tools"] = [{"functionDeclarations": declared}]
         if config := _build_generation_config(request):
             body["generationConfig"] = config
         if token is not None:
@@ -107,10 +110,6 @@ class GoogleAdapter(Adapter):
         content = parse_json_object(body)
         window, cap = read_limit(content, "inputTokenLimit"), read_limit(content, "outputTokenLimit")
         return None if window is None and cap is None else Capabilities(context_window=window, max_tokens=cap)
-
-
-def _declare_tool(tool: ToolSpec) -> Wire:
-    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema}
 
 
 def _build_generation_config(request: ModelRequest) -> Wire:
@@ -399,7 +398,8 @@ class GoogleDecoder(StreamDecoder):
         if event == "error" or content.get("error"):
             raise classify_event("google", content)
         merge_non_null(self._usage, content.get("usageMetadata"))
-        yield from self._begin(str(content.get("modelVersion") or ""), self.usage)
+        if not self._started:
+            yield from self._begin(str(content.get("modelVersion") or ""), self.usage)
         self._take_feedback(content.get("promptFeedback"))
         candidate = _find_candidate(content)
         for part in _read_parts(candidate):
@@ -517,7 +517,8 @@ class _BlockBuilder:
             yield from self._emit_call(part)
         elif text:
             delta = ThinkingDelta(text, self._count_new_thinking(thought_tokens)) if is_thought else TextDelta(text)
-            yield from self._emit_whole_part(part, delta) if signed or others else self._add_piece(delta)
+            is_whole = signed or bool(others)
+            yield from self.emit_block(*_build_opening(delta), delta, raw=part) if is_whole else self._add_piece(delta)
         elif signed or others:
             yield from self.emit_block("opaque", {"type": others[0] if others else "thoughtSignature"}, raw=part)
 
@@ -551,10 +552,6 @@ class _BlockBuilder:
             yield BlockStarted(self._open_block.index, *_build_opening(delta))
         self._open_block.pieces.append(delta.text)
         yield BlockDelta(self._open_block.index, delta)
-
-    def _emit_whole_part(self, part: Mapping[str, Any], delta: TextDelta | ThinkingDelta) -> Iterator[StreamEvent]:
-        kind, opening = _build_opening(delta)
-        yield from self.emit_block(kind, opening, delta, raw=part)
 
     def _emit_call(self, part: Mapping[str, Any]) -> Iterator[StreamEvent]:
         """Emit a tool call with its complete arguments.

@@ -219,11 +219,6 @@ class ItemDraft:
         return _PARAGRAPH_BREAK.join(str(self._pieces[place]) for place in places)
 
 
-def read_refusal(message: Mapping[str, Any]) -> str:
-    """Return the refusal in a finished message, or an empty string."""
-    return "".join(_collect_texts(message, "content", "refusal", "refusal"))
-
-
 def _extract_call_fields(item: Mapping[str, Any]) -> dict[str, str]:
     return {"id": read_string(item, "call_id"), "name": read_string(item, "name")}
 
@@ -252,6 +247,7 @@ _OUTPUT_USED_UP_NOTICE = (
 _COMPACTED_NOTICE = (
     "The provider compacted this conversation for the model, as set by `compaction.by`. Your session is unchanged."
 )
+_REMOVED_NOTICE = "The provider removed some of the model's earlier thinking: {}. The session continues."
 # The reasons for which the provider removes earlier thinking. Removal at the end of a turn is normal.
 _ROUTINE_REASON = "turn_boundary"
 _REMOVAL_REASONS: Mapping[str, str] = {
@@ -419,13 +415,14 @@ def _finish_message(
     `removals` contains the reasons for which the provider removed earlier thinking.
     """
     items = [(draft.kind, draft.finished_item or {}) for draft in drafts]
-    refusal = "".join(read_refusal(item) for kind, item in items if kind == "text")
+    refusal = "".join(text for _, item in items for text in _collect_texts(item, "content", "refusal", "refusal"))
     spoke = any(text.strip() for _, item in items for text in _collect_texts(item, "content", "output_text"))
     calls = any(kind == "tool_use" for kind, _ in items)
     details = response.get("incomplete_details")
     why = read_string(details, "reason") if isinstance(details, dict) else ""
     reason: StopReason = _CUT_REASONS.get(why, "other") if cut else "tool_use" if calls else "end_turn"
-    notices = [_describe_removals(removals)] if removals else []
+    causes = dict.fromkeys(_REMOVAL_REASONS.get(reason, "it no longer applies") for reason in removals)
+    notices = [_REMOVED_NOTICE.format(", and ".join(causes))] if removals else []
     if reason == "other":
         notices.append(explain_unknown_ending(why))
     if any(item.get("type") == COMPACTION_TYPE for _, item in items):
@@ -498,8 +495,3 @@ def _match_final_items(drafts: Mapping[int, ItemDraft], output: object) -> dict[
 
 def _can_replay(reasoning: Mapping[str, Any]) -> bool:
     return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
-
-
-def _describe_removals(reasons: Sequence[str]) -> str:
-    causes = dict.fromkeys(_REMOVAL_REASONS.get(reason, "it no longer applies") for reason in reasons)
-    return f"The provider removed some of the model's earlier thinking: {', and '.join(causes)}. The session continues."

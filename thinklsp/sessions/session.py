@@ -352,10 +352,6 @@ class SessionSummary:
     updated: datetime
     usage: Usage
 
-    @property
-    def session_id(self) -> str:
-        return self.id
-
 
 SessionChange = Callable[[Session], Session]
 

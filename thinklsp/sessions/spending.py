@@ -15,7 +15,6 @@ from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import USAGE_COLUMNS, build_usage, list_usage_values, replace_surrogates
 from thinklsp.sessions.encryption import RowConnection
 
-COLUMNS = ("session", "turn", "purpose", "provider", "model", *USAGE_COLUMNS, "made", "day")
 _SUMS = ", ".join(f"sum({column})" for column in USAGE_COLUMNS)
 
 

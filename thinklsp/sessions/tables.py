@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate, takewhile
@@ -21,7 +21,7 @@ from thinklsp.core.messages import Origin
 from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
 from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, OpaqueRow, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
-from thinklsp.sessions.spending import COLUMNS, read_utc_date
+from thinklsp.sessions.spending import read_utc_date
 
 # The tables with their session id columns, in the order that foreign keys require.
 SESSION_TABLES = {
@@ -171,24 +171,23 @@ def copy_newest(source: SqliteConnection, target: SqliteConnection) -> None:
         sizes = source.execute("SELECT id, size FROM session ORDER BY updated DESC").fetchall()
         totals = accumulate(read_number(size) for _, size in sizes)
         within = takewhile(lambda pair: pair[1] <= _MAX_COPIED_BYTES, zip(sizes, totals, strict=True))
+        for row in _select(source, "usage", "day >= ?", read_utc_date().isoformat()):
+            _insert(target, "usage", row)
         copy_readable(source, target, [session_id for (session_id, _), _ in within])
-        with begin_transaction(target):
-            _copy_usage(source, target, "day >= ?", read_utc_date().isoformat())
 
 
 def copy_readable(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
     """Copy the sessions that can be read."""
     for session_id in session_ids:
         with suppress(sqlite3.Error), begin_transaction(target):
-            _copy_session(source, target, session_id)
+            _replace_rows(target, _read_rows(source, session_id))
 
 
 def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
-    """Copy sessions, except those with a newer revision in the target, and all usage."""
+    """Copy sessions, except those with a newer revision in the target."""
     for session_id in session_ids:
         if (read_revision(target, session_id) or 0) <= (read_revision(source, session_id) or 0):
-            _copy_session(source, target, session_id)
-    _copy_usage(source, target)
+            _replace_rows(target, _read_rows(source, session_id))
 
 
 def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
@@ -198,12 +197,11 @@ def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
     """
     target.execute("PRAGMA foreign_keys = OFF")
     with begin_transaction(target):
-        for table in ("origin", *SESSION_TABLES):
-            for order in ("ASC", "DESC"):
+        for table in ("origin", *SESSION_TABLES, "usage"):
+            # Rows of usage have no key, so a second pass could repeat them.
+            for order in ("ASC", "DESC")[: 1 if table == "usage" else 2]:
                 with suppress(sqlite3.Error, UnicodeError):
-                    _copy_rows(source, target, table, f"NOT INDEXED ORDER BY rowid {order}")
-        with suppress(sqlite3.Error, UnicodeError):
-            _copy_usage(source, target)
+                    _rescue_rows(source, target, table, order)
         target.execute("DELETE FROM session WHERE typeof(id) != 'text'")
         for table, key in SESSION_TABLES.items():
             target.execute(f"DELETE FROM {table} WHERE {key} NOT IN (SELECT id FROM session)")  # noqa: S608 - constants
@@ -212,42 +210,15 @@ def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
     return int(count)
 
 
-def _copy_session(source: SqliteConnection, target: SqliteConnection, session_id: str) -> None:
-    """Copy all rows of a session, and replace its rows in the target."""
-    _delete_rows(target, session_id)
-    _copy_rows(source, target, "origin")
-    for table, key in SESSION_TABLES.items():
-        _copy_rows(source, target, table, f"WHERE {key} = ?", session_id)
-    _copy_usage(source, target, "session = ?", session_id)
-
-
-def _delete_rows(target: RowConnection, session_id: str) -> None:
-    for table, key in reversed(SESSION_TABLES.items()):
-        target.execute(f"DELETE FROM {table} WHERE {key} = ?", (session_id,))  # noqa: S608 - constants
-
-
-def _copy_rows(source: SqliteConnection, target: SqliteConnection, table: str, clause: str = "", *values: str) -> None:
-    """Copy rows one by one, so that all rows before a damaged row are copied. A newer store may have more columns."""
-    rows = source.execute(f"SELECT * FROM {table} {clause}", values)  # noqa: S608 - constants
+def _rescue_rows(source: SqliteConnection, target: SqliteConnection, table: str, order: str) -> None:
+    """Copy rows one by one, so that all rows before a damaged row are copied. An older store may have fewer columns."""
+    rows = source.execute(f"SELECT * FROM {table} NOT INDEXED ORDER BY rowid {order}")  # noqa: S608 - constants
     names = [name for name, *_ in rows.description]
     known = [at for at, name in enumerate(names) if name in list_columns(table)]
     columns, marks = ", ".join(names[at] for at in known), ", ".join("?" * len(known))
     target.executemany(
         f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608 - constants
         ([row[at] for at in known] for row in rows),
-    )
-
-
-def _copy_usage(source: SqliteConnection, target: SqliteConnection, condition: str = "true", *values: str) -> None:
-    """Copy usage rows that the target does not contain yet."""
-    marks = ", ".join(f":{name}" for name in COLUMNS)
-    target.executemany(
-        f"INSERT INTO usage SELECT {marks} WHERE NOT EXISTS "  # noqa: S608 - constants
-        "(SELECT 1 FROM usage WHERE day = :day AND made = :made AND turn = :turn AND purpose = :purpose)",
-        (
-            dict(zip(COLUMNS, row, strict=True))
-            for row in source.execute(f"SELECT {', '.join(COLUMNS)} FROM usage WHERE {condition}", values)  # noqa: S608 - constants
-        ),
     )
 
 
@@ -265,11 +236,8 @@ class SessionRows:
 def read_rows(connection: RowConnection, session_id: str) -> SessionRows:
     """Return all rows of a session, decrypted. Opaque state that cannot be decrypted is left out. Raises SessionError
     if other contents cannot be decrypted."""
-    session_cipher = connection.cipher.find(connection, session_id)
-    tables = {table: _select(connection, table, f"{key} = ?", session_id) for table, key in SESSION_TABLES.items()}
-    origins = _select(connection, "origin", "id IN (SELECT origin FROM opaque WHERE session = ?)", session_id)
-    tables = {table: tuple(recode(table, rows, origins, session_cipher, UNENCRYPTED)) for table, rows in tables.items()}
-    return SessionRows(session_id, tables, origins, _select(connection, "usage", "session = ?", session_id))
+    cipher = connection.cipher.find(connection, session_id)
+    return _recode_all(_read_rows(connection, session_id), cipher, UNENCRYPTED)
 
 
 def write_rows(connection: RowConnection, session_id: str, rows: SessionRows) -> bool:
@@ -280,16 +248,35 @@ def write_rows(connection: RowConnection, session_id: str, rows: SessionRows) ->
     if (read_revision(connection, session_id) or 0) >= new:
         return False
     _delete_rows(connection, session_id)
-    connection.execute("DELETE FROM usage WHERE session = ?", (session_id,))
+    cipher = connection.cipher.ensure(connection, session_id)
+    _replace_rows(connection, _recode_all(rows, UNENCRYPTED, cipher))
+    return True
+
+
+def _read_rows(connection: RowConnection, session_id: str) -> SessionRows:
+    tables = {table: _select(connection, table, f"{key} = ?", session_id) for table, key in SESSION_TABLES.items()}
+    origins = _select(connection, "origin", "id IN (SELECT origin FROM opaque WHERE session = ?)", session_id)
+    return SessionRows(session_id, tables, origins, _select(connection, "usage", "session = ?", session_id))
+
+
+def _replace_rows(connection: RowConnection, rows: SessionRows) -> None:
+    _delete_rows(connection, rows.session_id)
+    connection.execute("DELETE FROM usage WHERE session = ?", (rows.session_id,))
     for row in rows.origins:
         _insert(connection, "origin", row, "ON CONFLICT DO NOTHING")
-    session_cipher = connection.cipher.ensure(connection, session_id)
-    for table, values in rows.tables.items():
-        for row in recode(table, values, rows.origins, UNENCRYPTED, session_cipher):
+    for table, values in (*rows.tables.items(), ("usage", rows.usage)):
+        for row in values:
             _insert(connection, table, row)
-    for row in rows.usage:
-        _insert(connection, "usage", row)
-    return True
+
+
+def _delete_rows(connection: RowConnection, session_id: str) -> None:
+    for table, key in reversed(SESSION_TABLES.items()):
+        connection.execute(f"DELETE FROM {table} WHERE {key} = ?", (session_id,))  # noqa: S608 - constants
+
+
+def _recode_all(rows: SessionRows, before: SessionCipher, after: SessionCipher) -> SessionRows:
+    tables = {table: tuple(recode(table, values, rows.origins, before, after)) for table, values in rows.tables.items()}
+    return replace(rows, tables=tables)
 
 
 def recode(

@@ -58,8 +58,8 @@ class StartupSettings:
         disabled = suffix = None
         for raw in configurations:
             if isinstance(raw, Mapping):
-                disabled = _select_value(find_setting(raw, _DISABLED), _is_names, disabled)
-                suffix = _select_value(find_setting(raw, "chat.fileSuffix"), _is_suffix, suffix)
+                disabled = _select_value(_find_setting(raw, _DISABLED), _is_names, disabled)
+                suffix = _select_value(_find_setting(raw, "chat.fileSuffix"), _is_suffix, suffix)
         return StartupSettings(
             self.own_actions,
             self.disabled_actions if disabled is None else frozenset(disabled),
@@ -97,8 +97,8 @@ def read_startup_settings(environment: Mapping[str, str]) -> StartupSettings:
     except SettingsError:
         file = {}
     variable = environment.get("THINKLSP_ACTIONS_DISABLED")
-    disabled = (_parse_list(variable) if variable else None, find_setting(file, _DISABLED))
-    suffixes = (environment.get("THINKLSP_CHAT_FILE_SUFFIX"), *(find_setting(file, key) for key in _SUFFIX_IN_FILE))
+    disabled = (_parse_list(variable) if variable else None, _find_setting(file, _DISABLED))
+    suffixes = (environment.get("THINKLSP_CHAT_FILE_SUFFIX"), *(_find_setting(file, key) for key in _SUFFIX_IN_FILE))
     return StartupSettings(
         _parse_actions(file.get("actions")),
         frozenset(next(filter(_is_names, disabled), ())),
@@ -106,7 +106,7 @@ def read_startup_settings(environment: Mapping[str, str]) -> StartupSettings:
     )
 
 
-def find_setting(raw: object, key: str) -> Any:
+def _find_setting(raw: object, key: str) -> Any:
     """Return the value of a setting in an editor's settings, or None if the setting is missing.
 
     The key may be dotted, nested, or partly both.
@@ -118,7 +118,7 @@ def find_setting(raw: object, key: str) -> Any:
         if path == key and value is not None:
             return value
         inner = key if path == "thinklsp" else key.removeprefix(f"{path}.")
-        if (path == "thinklsp" or inner != key) and (nested_value := find_setting(value, inner)) is not None:
+        if (path == "thinklsp" or inner != key) and (nested_value := _find_setting(value, inner)) is not None:
             return nested_value
     return None
 

@@ -207,9 +207,10 @@ async def serve_health(
     listening: socket.socket, metrics: MetricsObserver, server: Readiness, store: ProbedStore
 ) -> AsyncIterator[None]:
     """Answer HTTP requests on a listening socket until the context is exited."""
-    pulse, probe = Pulse(metrics), StoreProbe(store)
-    tasks = [asyncio.create_task(pulse.beat()), asyncio.create_task(probe.run())]
-    endpoint = HttpEndpoint(listening, HealthPages(metrics, server, pulse, probe).respond)
+    probe = StoreProbe(store)
+    pages = HealthPages(metrics, server, probe)
+    tasks = [asyncio.create_task(pages.beat()), asyncio.create_task(probe.run())]
+    endpoint = HttpEndpoint(listening, pages.respond)
     endpoint.start()
     try:
         yield
@@ -222,37 +223,26 @@ async def serve_health(
                 await store.aclose()
 
 
-class Pulse:
-    """The pulse of the event loop, which another thread can feel."""
+class HealthPages:
+    """The responses by path, and the pulse of the event loop, which another thread can feel."""
 
-    def __init__(self, metrics: MetricsObserver) -> None:
-        self._metrics = metrics
-        self._last = time.monotonic()
-
-    @property
-    def is_alive(self) -> bool:
-        return time.monotonic() - self._last < _MAX_SILENCE_SECONDS
+    def __init__(self, metrics: MetricsObserver, server: Readiness, probe: StoreProbe) -> None:
+        self._metrics, self._server, self._probe = metrics, server, probe
+        self._last_beat = time.monotonic()
 
     async def beat(self) -> None:
         """Measure once a second how late the event loop runs a timer."""
         while True:
             due = time.monotonic() + _BEAT_SECONDS
             await asyncio.sleep(_BEAT_SECONDS)
-            self._last = time.monotonic()
-            self._metrics.loop_lag.observe(max(0.0, self._last - due))
-
-
-class HealthPages:
-    """The responses by path."""
-
-    def __init__(self, metrics: MetricsObserver, server: Readiness, pulse: Pulse, probe: StoreProbe) -> None:
-        self._metrics, self._server = metrics, server
-        self._pulse, self._probe = pulse, probe
+            self._last_beat = time.monotonic()
+            self._metrics.loop_lag.observe(max(0.0, self._last_beat - due))
 
     def respond(self, path: str) -> Response:
         match path:
             case "/health" | "/healthz":
-                return _build_state(None if self._pulse.is_alive else "The event loop does not run.")
+                is_alive = time.monotonic() - self._last_beat < _MAX_SILENCE_SECONDS
+                return _build_state(None if is_alive else "The event loop does not run.")
             case "/ready" | "/readyz":
                 problem = self._server.explain_unready() or self._probe.explain_unready()
                 return _build_state(problem, store=self._probe.state)

@@ -14,7 +14,7 @@ from tests.acp.talk import Talk
 from tests.acp.turn_phases import OLD
 from tests.e2e.acting import edit_file, say
 from tests.support.client.actions import Request, ResponseError
-from tests.support.signing_script import Hold, Text, answer
+from tests.support.signing_server import Hold, Text, answer
 
 Json = Any
 MAX_SECONDS = 1.0

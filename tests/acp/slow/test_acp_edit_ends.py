@@ -12,7 +12,7 @@ from tests.acp.conftest import Begin
 from tests.acp.fake_zed import CodeCompanion, FakeZed, Toad
 from tests.acp.talk import Talk, refusal
 from tests.e2e.acting import edit_file, say
-from tests.support.signing_script import Failure, answer
+from tests.support.signing_server import Failure, answer
 
 Json = Any
 LINES = "".join(f"line {number}\n" for number in range(9))

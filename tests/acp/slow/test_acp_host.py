@@ -12,7 +12,7 @@ from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
 from tests.e2e.acting import edit_file, say
 from tests.support.client.actions import ResponseError
-from tests.support.signing_script import Failure, answer
+from tests.support.signing_server import Failure, answer
 
 Json = Any
 FILES = {"a.py": "x = 1\n"}

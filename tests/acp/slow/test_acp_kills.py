@@ -16,7 +16,7 @@ from tests.acp.talk import Talk
 from tests.e2e.acting import edit_file, refused, say
 from tests.slow.running import Tally
 from tests.support.outside import Connect
-from tests.support.signing_script import answer
+from tests.support.signing_server import answer
 from tests.support.stored_sessions import rows
 from tests.support.watching import HANG_SECONDS
 

@@ -11,7 +11,7 @@ from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
 from tests.e2e.acting import say
 from tests.support.epilogue import living_in
-from tests.support.signing_script import Hold, Text, answer
+from tests.support.signing_server import Hold, Text, answer
 from tests.support.watching import seen
 
 Json = Any

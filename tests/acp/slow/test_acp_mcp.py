@@ -13,7 +13,7 @@ from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
 from tests.e2e.acting import say, sum_usage
 from tests.support.signing_rules import without_cache_control
-from tests.support.signing_script import Text, Thinking, answer, tool
+from tests.support.signing_server import Text, Thinking, answer, tool
 
 Json = Any
 SERVER = str(Path(__file__).parents[2] / "cli" / "small_mcp_server.py")

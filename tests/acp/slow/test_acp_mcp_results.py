@@ -15,7 +15,7 @@ from tests.acp.slow.test_acp_mcp import CALL, WEATHER, own_server, results
 from tests.acp.talk import Talk
 from tests.e2e.acting import say
 from tests.support.images import jpeg, png
-from tests.support.signing_script import answer, tool
+from tests.support.signing_server import answer, tool
 
 Json = Any
 LINES = [f"{number} It is sunny." for number in range(20_000)]

@@ -13,7 +13,7 @@ from tests.acp.fake_zed import CodeCompanion, FakeZed, Toad
 from tests.acp.talk import Talk, diffs
 from tests.e2e.acting import edit_file, say
 from tests.support.shadowing import needs_sandbox
-from tests.support.signing_script import answer, tool
+from tests.support.signing_server import answer, tool
 
 Json = Any
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n"}

@@ -12,7 +12,6 @@ from tests.support.client.actions import Request, ResponseError
 from tests.support.client.raw import RawClient
 from tests.support.outside import Connect, check_turn_result, statuses
 from tests.support.services import WAYS, Service, Way, sealed_in
-from tests.support.watching import HANG_SECONDS
 from thinklsp.offline.scenario import Scenario
 
 Json = Any
@@ -167,9 +166,7 @@ async def test_one_turn_at_a_time(begin: Begin, servers: Connect, way: Way) -> N
     assert (await running)["stopReason"] == "cancelled"
 
     turn = both.start_lsp("Take long")
-    await talk.provider.simulator.wait_until(
-        lambda seen: len(seen[-1].raw) > 0 and len(talk.provider.requests) == 4, HANG_SECONDS
-    )
+    await talk.provider.simulator.wait_for(lambda: len(talk.provider.requests) == 4 and talk.provider.requests[-1].raw)
     place = {"sessionId": talk.session, "cwd": str(talk.root), "mcpServers": []}
     for refused in (talk.send("Go on"), talk.client.request("session/load", place)):
         error = await refusal(refused)

@@ -15,7 +15,7 @@ from tests.acp.talk import Talk, refusal
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.client.raw import RawClient
 from tests.support.outside import ARGV, MODEL, said
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 from tests.support.watching import HANG_SECONDS
 
 Json = Any

@@ -15,7 +15,7 @@ from tests.acp.fake_zed import CodeCompanion, Silent
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.epilogue import clock
 from tests.support.outside import said
-from tests.support.signing_script import answer
+from tests.support.signing_server import answer
 
 Json = Any
 FILES = {"a.py": "x = 1\n"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.histories import play_histories
+from tests.slow.histories import play_histories
 
 
 async def test_provider_compaction_fits_every_provider() -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.support.histories import play_histories
+from tests.slow.histories import play_histories
 
 
 async def test_every_stored_conversation_can_be_sent() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.client.wires import framed
+from tests.support.client.raw import framed
 from tests.support.outside import ROOT
 
 _LISTENING = """

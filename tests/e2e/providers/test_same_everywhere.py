@@ -12,7 +12,6 @@ from tests.e2e.acting import refused
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, diagnostic, named, statuses
 from tests.support.services import WAYS, Service, Way
-from tests.support.watching import HANG_SECONDS
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE
 
 TEXT = 'NAMES = ["🙂 Ada"]\n\n\ndef greet(name):\n    return "Hello 🙂, " + nmae + "!"  # 🙂\n\nX = 1\n'
@@ -104,7 +103,7 @@ async def cancel_answer(outside: Outside, way: Way) -> tuple[Any, float]:
     client.stop(token)
     result = await outside.result(turn)
     assert result["stopReason"] == "cancelled"
-    await service.simulator.wait_until(lambda seen: seen[-1].closed_by_client, HANG_SECONDS)
+    await service.simulator.wait_for(lambda: service.requests[-1].closed_by_client)
     return result, service.requests[-1].closed_at - at
 
 

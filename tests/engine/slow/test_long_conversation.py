@@ -6,15 +6,135 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.long_conversation import GOAL, hold
-from thinklsp.core.messages import find_compaction_origin
+from tests.support.scripted_model import check_sendable, run_to_end
+from tests.support.services import WAYS, Service
+from thinklsp.agent.budget import measure_messages
+from thinklsp.agent.summary import is_summary_message
+from thinklsp.core.events import ContextCompacted, TurnEvent
+from thinklsp.core.messages import AssistantMessage, Conversation, ThinkingBlock, find_compaction_origin
+from thinklsp.engine import ChatRequest, Engine
+from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
+from thinklsp.settings.sources import EditorSettings
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
+
+GOAL = "Rewrite “parse” so that 1 < 2 & nothing else changes."
+DECISIONS = ("Kept the old name: callers know it.", "The cache stays out.")
+_DOCUMENT = "untitled:long.py"
+
+
+@dataclass
+class Long:
+    """What came of it. `inputs`: tokens that each turn has read, all its calls together. `size`: bytes ever said."""
+
+    inputs: list[int] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    compactions: list[ContextCompacted] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    thoughts: list[bool] = field(default_factory=list)
+    largest: int = 0
+    size: int = 0
+    choices: dict[str, Any] = field(default_factory=dict)
+    conversation: Conversation = ()
+
+
+async def hold(
+    folder: Path,
+    way: str,
+    turns: int,
+    *,
+    window: int,
+    words: int,
+    settings: dict[str, Any] | None = None,
+    reads: int = 1,
+    model: str | None = None,
+    said_of_model: str = "",
+) -> Long:
+    """`turns` turns with `way`; each reads a document, in `reads` steps, and answers, `words` bytes in all. `model`:
+    another one of the same provider. `said_of_model`: what the user's file says of it beside its window.
+
+    Raises AssertionError where a conversation could not be stored or sent."""
+    long, chosen = Long(), replace(WAYS[way], model=model or WAYS[way].model)
+    choices = {"provider": chosen.provider, "model": chosen.model, "thinking.display": "summary", **(settings or {})}
+    config = folder / "config.toml"
+    config.write_text(f'[models.{chosen.provider}."{chosen.model}"]\ncontext_window = {window}\n{said_of_model}\n')
+    config.chmod(0o600)
+    async with Service(_scenario(window, words, reads)) as service:
+        engine = Engine(chosen.environment(service.url) | {"THINKLSP_CONFIG": str(config)})
+        try:
+            session_id: str | None = None
+            for number in range(turns):
+                session_id = await _turn(engine, choices, session_id, number, words, long)
+        finally:
+            await engine.aclose()
+        # That a compatible server does not know how to be asked for no thinking is learned by asking.
+        bodies = [request.body for request in service.requests if request.status != 200]
+        long.refused = [str(body)[-500:] for body in bodies if body.get("reasoning_effort") != "none"]
+    return long
+
+
+async def _turn(
+    engine: Engine, choices: dict[str, Any], session_id: str | None, number: int, words: int, long: Long
+) -> str:
+    # Every turn finds another document, so that each reading is new.
+    view = WorkspaceView((), [DocumentSnapshot(_DOCUMENT, 1, _lines(number, words // 2))])
+    prompt = GOAL if number == 0 else f"Now look at part {number}."
+    request = ChatRequest(prompt=prompt, view=view, workspace="w", session_id=session_id)
+    turn = await engine.start_turn(request, EditorSettings(), choices)
+
+    def show(event: TurnEvent) -> None:
+        if isinstance(event, ContextCompacted):
+            _check(event, long)
+
+    long.outcomes.append((await run_to_end(turn, show)).stop_reason)
+    long.said += turn.output.notices
+    session = await engine.store.get(turn.session.id, "w")
+    check_sendable(session.add_user_message("More.").conversation)
+    long.inputs.append(turn.usage.total.input_tokens or 0)
+    answers = [message for message in session.conversation if isinstance(message, AssistantMessage)]
+    long.thoughts.append(any(isinstance(block, ThinkingBlock) for message in answers[-1:] for block in message.blocks))
+    long.size += words
+    long.largest = max(long.largest, measure_messages(session.conversation))
+    long.choices, long.conversation = dict(session.choices), session.conversation
+    return session.id
+
+
+def _check(event: ContextCompacted, long: Long) -> None:
+    long.compactions.append(event)
+    assert is_summary_message(event.after[0])
+    summary = event.after[0].blocks[0].text  # type: ignore[union-attr]  # That is what makes it a summary.
+    assert f"<goal>\n{GOAL}\n</goal>" in summary
+    assert "\n".join(f"- {decision}" for decision in DECISIONS) in summary
+
+
+def _lines(number: int, size: int) -> str:
+    line = f"value_{number} = compute(first, second, third)  # a line of the document\n"
+    return line * max(1, size // (len(line) + 6))
+
+
+def _scenario(window: int, words: int, reads: int) -> Scenario:
+    first = {"block": [{"text": json.dumps({"decisions_done": DECISIONS, "next_action": "Go on."})}]}
+    later = {"block": [{"text": json.dumps({"notes": "nothing of use", "goal": "another"})}]}
+    calls = [{"tool": "read_file", "input": {"path": _DOCUMENT, "start_line": n + 1}} for n in range(reads)]
+    read = [{"block": [{"thinking": "I read it."}, call]} for call in calls]
+    answer = {"block": [{"thinking": "I have read it."}, {"text": "It is as it should be. " * (words // 46)}]}
+    turns = [
+        {"when": r"\A<transcript>", "step": [first]},
+        {"when": r"\A<summary_so_far>", "step": [later]},
+        {"when": r"Your steps so far were compacted", "step": [answer]},
+        {"when": r"Rewrite|part \d+", "step": [*read, answer]},
+    ]
+    return Scenario.model_validate({"turn": turns, "context_window": window, "pacing": {"chunk_chars": 4_000}})
+
 
 WINDOW = 20_000
 

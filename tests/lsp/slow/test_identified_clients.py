@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.datastructures import Headers
 
-from tests.support.client.wires import HandshakeRefused, WebSocketWire
+from tests.support.client.raw import HandshakeRefused, WebSocketWire
 from tests.support.identity_provider import IdentityProvider, providing
 from tests.support.watching import HANG_SECONDS, seen
 from thinklsp.core.server_context import LOCAL_IDENTITY, TENANT_VARIABLE, USER_VARIABLE, ClientIdentity

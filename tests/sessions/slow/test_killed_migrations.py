@@ -20,8 +20,7 @@ from tests.sessions.migrating_sessions import (
 )
 from tests.slow.running import say
 from tests.support.sizes import SEED, tries
-from tests.support.stored_sessions import database
-from tests.support.writing_sessions import Writers, gone, told, until_told, writers
+from tests.support.stored_sessions import Writers, database, gone, told, until_told, writers
 
 
 async def killed(folder: Path, fixture: Path, source: Writers, after: float | None) -> float:

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tests.sessions.test_postgres import read_everything, stores
-from tests.support.cutting_relay import Cut, cutting
+from tests.support.hosts import Cut, cutting
 from tests.support.postgres_server import PostgresServer, run_postgres
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn
 from thinklsp.core.errors import SessionError

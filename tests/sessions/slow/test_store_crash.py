@@ -18,16 +18,20 @@ from tests.support.stored_sessions import (
     EDIT,
     SPENT,
     USAGE,
+    check_survival,
     connection_of,
     database,
     files_of,
     full_session,
+    gone,
     one_turn,
     opened,
     opened_with_session,
     run_sql,
+    told,
+    until_told,
+    writers,
 )
-from tests.support.writing_sessions import check_survival, gone, told, until_told, writers
 from thinklsp.core.errors import SessionError
 
 CUTS = 25

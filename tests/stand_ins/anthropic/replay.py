@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
-from tests.stand_ins.anthropic.conversation import (
+from tests.stand_ins.anthropic.requests import (
     SIGNATURE_KEYS,
     AnthropicBlock,
     AnthropicConversation,
+    AnthropicThinkingMode,
+    AnthropicTraits,
     group_by_role,
     list_content_blocks,
 )
-from tests.stand_ins.anthropic.models import AnthropicTraits
-from tests.stand_ins.anthropic.requests import AnthropicThinkingMode
 from tests.stand_ins.rejections import reject
 from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
 
@@ -85,10 +85,6 @@ class IssuedAnswers:
     def __init__(self) -> None:
         self.answers: dict[str, IssuedAnswer] = {}
         self._by_key: dict[str, str] = {}
-
-    def clear(self) -> None:
-        self.answers.clear()
-        self._by_key.clear()
 
     def remember(self, answer: IssuedAnswer, calls: Iterable[str], content: Sequence[Mapping[str, Any]]) -> None:
         self.answers[answer.id] = answer
@@ -255,9 +251,8 @@ def build_prefix_chain(body: Mapping[str, Any], blocks: Sequence[AnthropicBlock]
 
     A prefix consists of the tools, the system prompt and the preceding blocks, without thinking and `cache_control`.
     """
-    tools = [tool for tool in body.get("tools") or () if not tool.get("defer_loading")]
-    system = list_content_blocks(body.get("system") or [], "system")
-    chain = [hash_json("", [_normalize(tool) for tool in tools], [_normalize(part) for part in system])]
+    system = list_content_blocks(body.get("system") or [])
+    chain = [hash_json("", _normalize(body.get("tools") or []), [_normalize(part) for part in system])]
     for block in blocks:
         same = block.kind in SIGNATURE_KEYS
         chain.append(chain[-1] if same else hash_json(chain[-1], block.role, _normalize(block.value)))

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tests.stand_ins.chat.chat_messages import ChatConversation, ChatMessage, list_call_ids
-from tests.stand_ins.chat.flavours import ChatOptions, Flavour
+from tests.stand_ins.chat.requests import ChatConversation, ChatMessage, ChatOptions, Flavour, list_call_ids
 from tests.stand_ins.rejections import RequestRejected, reject
 from tests.stand_ins.service_state import StateSigner, estimate_tokens, hash_text
 from thinklsp.offline.scenario import RedactedPart, ThinkingPart
@@ -187,10 +186,6 @@ class ReasoningMemory:
     def __init__(self) -> None:
         self._calls: dict[str, _IssuedReasoning] = {}
         self._texts: dict[tuple[str, str], None] = {}
-
-    def clear(self) -> None:
-        """Forget all tool calls. Reasoning from earlier answers stays valid, as signatures do."""
-        self._calls.clear()
 
     def remember(self, owner: ReasoningOwner, reasoning: str, calls: Iterable[str]) -> None:
         digest = hash_text(reasoning)

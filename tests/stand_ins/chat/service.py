@@ -1,45 +1,65 @@
-"""The simulated Chat Completions service. This module defines routes, the order of checks and token counts."""
+"""The stand-in for compatible servers: routes, the order of checks, and streamed answers in the form of each server."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, assert_never
 from urllib.parse import unquote
 
-from tests.stand_ins.chat.answer import (
-    ChatAnswerContext,
-    build_completion_json,
-    encode_stream_error,
-    stream_completion,
-    write_message,
-)
-from tests.stand_ins.chat.chat_messages import ChatConversation, join_text, read_conversation
-from tests.stand_ins.chat.flavours import (
+from tests.stand_ins.chat.replay import ReasoningDetail, ReasoningMemory, ReasoningOwner, check_replay, sign_details
+from tests.stand_ins.chat.requests import (
     CHAT_ERRORS,
     COMPATIBLE_MODELS,
     GENERIC,
+    ChatConversation,
     ChatOptions,
     Flavour,
     build_error_value,
     build_model_info,
     check_options,
     find_flavour,
-    parse_body,
+    join_text,
+    read_conversation,
 )
-from tests.stand_ins.chat.replay import ReasoningMemory, ReasoningOwner, check_replay
 from tests.stand_ins.dialect import (
+    AnswerWriter,
     Dialect,
+    Frame,
     ReceivedRequest,
+    SendBytes,
     SimulatedReply,
-    StreamedReply,
-    is_under,
+    encode_json,
+    parse_object,
+    pause,
     read_bearer_token,
+    send_event,
 )
 from tests.stand_ins.rejections import RequestRejected, reject
-from tests.stand_ins.service_state import CacheUnit, build_cache_units, estimate_tokens, hash_json, hash_text
+from tests.stand_ins.service_state import (
+    AnswerUsage,
+    CacheUnit,
+    InputUsage,
+    StateSigner,
+    build_cache_units,
+    compute_usage,
+    estimate_tokens,
+    hash_json,
+    hash_text,
+)
+from thinklsp.offline.scenario import (
+    RawPart,
+    RedactedPart,
+    ScenarioStep,
+    ScriptedStopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+)
 from thinklsp.offline.script import NeutralRequest, Script
 
 _IMAGE_TOKENS = 1200
@@ -48,6 +68,22 @@ _COMPLETIONS = "/v1/chat/completions"
 _MODELS = "/v1/models"
 # A request for `/v1/models` with any of these headers is meant for another simulated service.
 _KEY_HEADERS = ("authorization", "x-api-key", "anthropic-version")
+_FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "context_window": "length",
+    "refusal": "content_filter",
+}
+# Maps common finish reasons to each vendor's own finish reasons. OpenRouter sends both of them.
+_NATIVE_FINISH_REASONS: Mapping[str, Mapping[str, str]] = {
+    "anthropic": {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"},
+    "google": {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"},
+    "openai": {"stop": "completed", "tool_calls": "completed", "length": "max_output_tokens"},
+}
+_SIGNATURE_KEYS = {"reasoning.text": "signature", "reasoning.encrypted": "data"}
+_USD_PER_TOKEN = 2e-6
+# A pause in milliseconds and the piece of the message that follows it. The piece is None for a pause alone.
+TimedDelta = tuple[int, Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +100,29 @@ class ChatDialect(Dialect):
     name = "openai-compatible"
     errors = CHAT_ERRORS
 
-    def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(script, clock)
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
         self._reasoning_memory = ReasoningMemory()
 
     def can_answer(self, request: ReceivedRequest) -> bool:
-        if is_under(request.path, _COMPLETIONS):
+        if request.path.startswith(_COMPLETIONS):
             return True
-        return is_under(request.path, _MODELS) and not any(header in request.headers for header in _KEY_HEADERS)
-
-    def reset(self) -> None:
-        super().reset()
-        self._reasoning_memory.clear()
+        return request.path.startswith(_MODELS) and not any(header in request.headers for header in _KEY_HEADERS)
 
     def _build_error_value(self, request: ReceivedRequest, rejection: RequestRejected) -> object:
         return {"error": build_error_value(rejection, _find_flavour(request).envelope)}
 
     def _route_request(self, request: ReceivedRequest) -> SimulatedReply:
-        path = request.path.rstrip("/")
-        if path != _COMPLETIONS and not is_under(path, _MODELS):
-            raise self.errors.build_for_status(404, f"Invalid URL ({request.method} {request.path})")
-        if request.method != ("POST" if path == _COMPLETIONS else "GET"):
-            raise self.errors.build_for_status(405, f"Not allowed to {request.method} on {request.path}")
-        if path != _COMPLETIONS:
-            return self._build_json_reply(request, _list_models(path))
-        body = parse_body(request.body)
-        return self._build_answer(request, self._check_request(body, find_flavour(body["model"]), request.headers))
+        match request.method, request.path:
+            case "POST", "/v1/chat/completions":
+                body = _parse_body(request.body)
+                accepted = self._check_request(body, find_flavour(body["model"]), request.headers)
+                return self._build_answer(request, accepted)
+            case "GET", path if path.startswith(_MODELS):
+                return self._build_json_reply(request, _list_models(path))
+            case _:
+                pass
+        raise self.errors.build_for_status(404, f"Invalid URL ({request.method} {request.path})")
 
     def _check_request(self, body: Mapping[str, Any], flavour: Flavour, headers: Mapping[str, str]) -> _AcceptedRequest:
         owner = ReasoningOwner(body["model"], hash_text(_check_key(headers, flavour))[:16])
@@ -106,23 +139,26 @@ class ChatDialect(Dialect):
         if answer.http_error is not None:
             return self._build_scripted_failure(request, answer, answer.http_error)
         # The service charges for an answer and remembers it even if the stream is interrupted later.
-        input_usage = self._cache.count_request(accepted.cache_units, 0, self._clock())
+        input_usage = self._cache.count_request(accepted.cache_units, 0)
         message = write_message(answer, context, input_usage, self._signer)
         self._reasoning_memory.remember(context.owner, message.reasoning, message.calls)
-        frames = stream_completion(message) if context.options.stream else None
-        reply = self._build_answer_reply(
-            request, answer, build_completion_json(message), frames, lambda error: encode_stream_error(context, error)
+        reply = self._build_stream(
+            request, answer, stream_completion(message), lambda error: encode_stream_error(context, error)
         )
-        if isinstance(reply, StreamedReply):
-            return replace(reply, ping=context.flavour.comment)
-        # OpenRouter sends status 200 before the vendor reports an error.
-        return replace(reply, status=200) if context.flavour.details and answer.error_event is not None else reply
+        return replace(reply, ping=context.flavour.comment)
+
+
+def _parse_body(raw: bytes) -> Mapping[str, Any]:
+    body = parse_object(raw)
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        reject("you must provide a model parameter", "model")
+    return body
 
 
 def _find_flavour(request: ReceivedRequest) -> Flavour:
     """Return the kind of server that a request is for. Invalid requests are for the generic server."""
     try:
-        return find_flavour(parse_body(request.body)["model"])
+        return find_flavour(_parse_body(request.body)["model"])
     except RequestRejected:
         return GENERIC
 
@@ -227,3 +263,264 @@ def _reject_too_long(total: int, window: int, flavour: Flavour) -> NoReturn:
         "messages",
         "context_length_exceeded",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswerContext:
+    """The properties of a request that affect its answer. `created` is a Unix time in seconds."""
+
+    owner: ReasoningOwner
+    flavour: Flavour
+    options: ChatOptions
+    answer_id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCompletion:
+    """A complete answer. `reasoning` is the readable thinking, and `finish_reason` is sent to the client."""
+
+    context: ChatAnswerContext
+    deltas: tuple[TimedDelta, ...]
+    finish_reason: str
+    usage: Mapping[str, Any]
+    reasoning: str
+    calls: tuple[str, ...]
+
+
+def write_message(
+    answer: ScenarioStep, context: ChatAnswerContext, input_usage: InputUsage, signer: StateSigner
+) -> ChatCompletion:
+    writer = _Writer(context, answer, signer)
+    deltas = tuple(writer.write())
+    flavour = context.flavour
+    lies = flavour.lies_about_calls and answer.stop_reason == "tool_use"
+    return ChatCompletion(
+        context,
+        deltas,
+        "stop" if lies else _FINISH_REASONS.get(answer.stop_reason or "end_turn", "stop"),
+        _build_usage(
+            flavour, compute_usage(input_usage, writer.tokens + 2, writer.thinking_tokens, answer.usage), answer
+        ),
+        writer.reasoning,
+        tuple(call["id"] for call in writer.calls),
+    )
+
+
+class _Writer(AnswerWriter[TimedDelta]):
+    """A writer that builds the stream deltas of an answer, and the complete message for a request without streaming."""
+
+    def __init__(self, context: ChatAnswerContext, answer: ScenarioStep, signer: StateSigner) -> None:
+        super().__init__(answer, thinks=context.options.thinks)
+        self._context = context
+        self._flavour = context.flavour
+        self._details = self._sign_details(signer)
+        self.reasoning = ""
+        self.calls: list[dict[str, Any]] = []
+        self.tokens = 0
+        self.thinking_tokens = 0
+
+    def write(self) -> Iterator[TimedDelta]:
+        yield from super().write()
+        if self._answer.stop_reason == "refusal" and self._answer.explanation:
+            yield self._build_delta({"refusal": self._answer.explanation})
+
+    def _sign_details(self, signer: StateSigner) -> Mapping[int, Sequence[ReasoningDetail]]:
+        """Map the index of each thinking part to its signed `reasoning_details` entries."""
+        if not self._flavour.details or not self._thinks:
+            return {}
+        parts = enumerate(self._answer.parts)
+        thoughts = {number: part for number, part in parts if isinstance(part, ThinkingPart | RedactedPart)}
+        details = sign_details(list(thoughts.values()), self._context.owner, self._context.answer_id, signer)
+        return dict(zip(thoughts, details, strict=True))
+
+    def _write_thinking(self, part: ThinkingPart | RedactedPart, number: int) -> Iterator[TimedDelta]:
+        yield part.delay_ms, None
+        thought, shown = part.thought, part.readable_text
+        self._count_tokens(thought)
+        self.thinking_tokens += estimate_tokens(thought)
+        hidden = self._context.options.hides_reasoning
+        if shown is None or hidden:
+            # Hidden thinking takes as long as readable thinking.
+            yield self._interval_ms * len(self._split(thought)), None
+            shown = None
+        if self._flavour.details:
+            yield from () if hidden else self._write_details(shown, self._details[number])
+        elif shown:
+            self.reasoning += shown
+            for piece in self._split(shown):
+                yield self._build_delta({self._flavour.reasoning: piece})
+
+    def _write_details(self, readable: str | None, details: Sequence[ReasoningDetail]) -> Iterator[TimedDelta]:
+        """Yield the deltas of `reasoning_details` entries. Readable thinking is also sent in the field `reasoning`."""
+        for entry in details:
+            name = _SIGNATURE_KEYS.get(str(entry["type"]))
+            bare = {key: value for key, value in entry.items() if key not in ("text", "summary", "signature", "data")}
+            text_name = next((key for key in ("text", "summary") if key in entry), None)
+            if text_name is not None and readable:
+                self.reasoning += readable
+                for piece in self._split(readable):
+                    yield self._build_delta({"reasoning": piece, "reasoning_details": [{**bare, text_name: piece}]})
+            if name is not None and name in entry:
+                signature = {"reasoning": None, "reasoning_details": [{**bare, name: entry[name]}]}
+                yield 0, _add_role(signature, self._flavour)
+
+    def _write_text(self, part: TextPart, number: int) -> Iterator[TimedDelta]:
+        yield part.delay_ms, None
+        self._count_tokens(part.text)
+        for piece in self._split(part.text):
+            yield self._build_delta({"content": piece})
+
+    def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[TimedDelta]:
+        yield part.delay_ms, None
+        text = part.format_arguments()
+        self._count_tokens(part.tool + text)
+        number = len(self.calls)
+        function = {"name": part.tool, "arguments": text}
+        call = {"id": self._create_call_id(number), "type": "function", "function": function}
+        self.calls.append(call)
+        for value in self._split_tool_call(call, number, text):
+            yield self._build_delta({"tool_calls": [value]})
+
+    def _split_tool_call(self, call: Mapping[str, Any], number: int, text: str) -> Iterator[Mapping[str, Any]]:
+        name = call["function"]["name"]
+        match self._flavour.calls:
+            case "whole":
+                yield {"index": number, **call}
+            case "repeated":
+                for piece in ("", *self._split(text)):
+                    yield {"index": 0, **call, "function": {"name": name, "arguments": piece}}
+            case "opened" | "unnumbered" as habit:
+                index = {} if habit == "unnumbered" else {"index": number}
+                yield {**index, **call, "function": {"name": name, "arguments": ""}}
+                for piece in self._split(text):
+                    yield {**index, "function": {"arguments": piece}}
+            case _:
+                assert_never(self._flavour.calls)
+
+    def _create_call_id(self, number: int) -> str:
+        digest = hashlib.sha256(f"{self._context.answer_id} {number}".encode("ascii")).hexdigest()
+        figures = 10**8 + int(digest[:12], 16) % (9 * 10**8)
+        return self._flavour.call_ids.format(number=number, digest=digest, figures=figures)
+
+    def _write_raw(self, part: RawPart) -> Iterator[TimedDelta]:
+        self._count_tokens(json.dumps(part.raw, default=str))
+        # Send raw blocks from the scenario unchanged, without adding any fields.
+        yield part.delay_ms + self._interval_ms, part.raw
+
+    def _build_delta(self, value: Mapping[str, Any]) -> TimedDelta:
+        return self._interval_ms, _add_role(value, self._flavour)
+
+    def _count_tokens(self, text: str) -> None:
+        self.tokens += estimate_tokens(text)
+
+
+def stream_completion(message: ChatCompletion) -> Iterator[Frame]:
+    context = message.context
+    flavour = context.flavour
+    if flavour.details:
+        yield SendBytes(flavour.comment, is_counted=False)
+    if not flavour.named_chunks:
+        content = None if flavour.opens_with_null else ""
+        yield _build_chunk(context, {"role": "assistant", "content": content}, **_build_running_usage(message, 0))
+    count = 0
+    for silence, value in message.deltas:
+        yield from pause(silence)
+        if value is not None:
+            count += 1
+            yield _build_chunk(context, value, **_build_running_usage(message, count))
+    include_usage = context.options.include_usage
+    closing = {"usage": message.usage} if include_usage and flavour.usage_on != "own_chunk" else {}
+    last = _add_role({}, flavour) if flavour.details else {}
+    yield _build_chunk(context, last, ending=_build_ending(message), **closing, **_build_timings(message))
+    if include_usage and flavour.usage_on == "own_chunk":
+        yield send_event({**_build_head(context), "choices": [], "usage": message.usage, **_build_timings(message)})
+    yield SendBytes(b"data: [DONE]\n\n")
+
+
+def encode_stream_error(context: ChatAnswerContext, rejection: RequestRejected) -> bytes:
+    """Encode an error inside a stream in the server's format. Some servers send an empty chunk instead."""
+    error = build_error_value(rejection, context.flavour.envelope)
+    match context.flavour.broken:
+        case "data":
+            return send_event({"error": error}).data
+        case "event":
+            return send_event({"error": error}, "error").data
+        case "text":
+            return send_event({"error": str(rejection)}).data
+        case "line":
+            return b"error: " + encode_json(error) + b"\n\n"
+        case "choices":
+            chunk_error = {**error, "metadata": {"error_type": rejection.kind}}
+            ending = {"finish_reason": "error", "native_finish_reason": None}
+            return _build_chunk(context, {"content": ""}, ending=ending, error=chunk_error).data
+        case "silence":
+            return _build_chunk(context, _add_role({}, context.flavour)).data
+        case _:
+            assert_never(context.flavour.broken)
+
+
+def _add_role(value: Mapping[str, Any], flavour: Flavour) -> Mapping[str, Any]:
+    return {"role": "assistant", "content": "", **value} if flavour.named_chunks else value
+
+
+def _build_chunk(
+    context: ChatAnswerContext, delta: Mapping[str, Any], *, ending: Mapping[str, Any] | None = None, **more: Any
+) -> SendBytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **(ending or {})}
+    return send_event({**_build_head(context), "choices": [choice], **more})
+
+
+def _build_head(context: ChatAnswerContext) -> dict[str, Any]:
+    flavour = context.flavour
+    own = {"system_fingerprint": flavour.fingerprint, "provider": context.owner.vendor if flavour.details else None}
+    return {
+        "id": ("gen-" if flavour.details else "chatcmpl-") + context.answer_id,
+        "object": "chat.completion.chunk",
+        "created": context.created,
+        "model": context.owner.model,
+        **{key: value for key, value in own.items() if value is not None},
+    }
+
+
+def _build_ending(message: ChatCompletion) -> dict[str, Any]:
+    ending: dict[str, Any] = {"finish_reason": message.finish_reason}
+    if message.context.flavour.details:
+        native = _NATIVE_FINISH_REASONS.get(message.context.owner.vendor, {})
+        ending["native_finish_reason"] = native.get(message.finish_reason, message.finish_reason)
+    return ending
+
+
+def _build_running_usage(message: ChatCompletion, pieces: int) -> dict[str, Any]:
+    """Return the usage so far, if this kind of server sends usage with every chunk."""
+    context = message.context
+    if context.flavour.usage_on != "every" or not context.options.include_usage:
+        return {}
+    prompt = message.usage["prompt_tokens"]
+    return {"usage": {"prompt_tokens": prompt, "completion_tokens": pieces, "total_tokens": prompt + pieces}}
+
+
+def _build_timings(message: ChatCompletion) -> dict[str, Any]:
+    if message.context.flavour.envelope != "llama.cpp":
+        return {}
+    prompt, predicted = message.usage["prompt_tokens"], message.usage["completion_tokens"]
+    cached = message.usage["prompt_tokens_details"]["cached_tokens"]
+    counts = {"cache_n": cached, "prompt_n": max(prompt - cached, 0), "predicted_n": predicted}
+    return {"timings": {**counts, "prompt_ms": 1.0 + prompt, "predicted_ms": 1.0 + 10 * predicted}}
+
+
+def _build_usage(flavour: Flavour, figures: AnswerUsage, answer: ScenarioStep) -> dict[str, Any]:
+    prompt, total = figures.input, figures.input + figures.output
+    cached = min(figures.cache_read, prompt)
+    usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": figures.output, "total_tokens": total}
+    if flavour.counts_cached:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        if flavour.details and answer.usage.cache_write_tokens is not None:
+            usage["prompt_tokens_details"]["cache_write_tokens"] = answer.usage.cache_write_tokens
+    if flavour.counts_thinking:
+        usage["completion_tokens_details"] = {"reasoning_tokens": figures.thinking}
+    if flavour.name == "deepseek":
+        usage |= {"prompt_cache_hit_tokens": cached, "prompt_cache_miss_tokens": prompt - cached}
+    if flavour.details:
+        usage["cost"] = round(total * _USD_PER_TOKEN, 8)
+    return usage

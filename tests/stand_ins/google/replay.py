@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
-from tests.stand_ins.google.contents import GoogleContent, GoogleConversation
-from tests.stand_ins.google.models import GoogleTraits
-from tests.stand_ins.google.payload_reader import decode_base64
+from tests.stand_ins.google.requests import GoogleContent, GoogleConversation, GoogleTraits, decode_base64
 from tests.stand_ins.rejections import reject
 from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
 

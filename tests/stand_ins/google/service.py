@@ -1,55 +1,88 @@
-"""The simulated Gemini service. This module defines routes, the order of checks and replies."""
+"""The stand-in for Gemini: routes, the order of checks, and streamed answers."""
 
 from __future__ import annotations
 
+import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
 from urllib.parse import unquote
+
+from pydantic import ValidationError
 
 from tests.stand_ins.dialect import (
     Dialect,
     Frame,
     ReceivedRequest,
-    SendBytes,
     SimulatedReply,
     WholeReply,
-    encode_json,
     parse_object,
     pause,
     send_event,
 )
-from tests.stand_ins.google.answer import GoogleAnswerContext, TimedChunk, join_chunks, write_response
-from tests.stand_ins.google.contents import GoogleConversation, list_cache_units, read_contents, read_conversation
-from tests.stand_ins.google.models import (
+from tests.stand_ins.google.replay import (
+    ContinuationToken,
+    SignatureCheck,
+    ThoughtSignature,
+    list_answer_items,
+    verify_state,
+)
+from tests.stand_ins.google.requests import (
     GOOGLE_MODELS,
+    GOOGLE_TYPE,
+    GoogleConversation,
+    GoogleThinkingMode,
     GoogleTraits,
+    Part,
     build_model_info,
     check_options,
+    list_cache_units,
     list_declarations,
+    read_conversation,
+    read_request,
 )
-from tests.stand_ins.google.payload_reader import GOOGLE_TYPE, read_message
-from tests.stand_ins.google.replay import ContinuationToken, SignatureCheck, verify_state
 from tests.stand_ins.rejections import ErrorTable, RequestRejected, reject
-from tests.stand_ins.service_state import CacheUnit, hash_json, hash_text
-from thinklsp.offline.scenario import HttpError, RawPart, ScenarioStep
+from tests.stand_ins.service_state import (
+    AnswerUsage,
+    CacheUnit,
+    InputUsage,
+    StateSigner,
+    compute_usage,
+    estimate_tokens,
+    hash_json,
+    hash_text,
+)
+from thinklsp.offline.scenario import (
+    HttpError,
+    RawPart,
+    RedactedPart,
+    ScenarioStep,
+    ScriptedStopReason,
+    TextPart,
+    ThinkingPart,
+    ToolPart,
+)
 from thinklsp.offline.script import NeutralRequest, Script
 
-ResponseForm = Literal["whole", "sse", "array"]
 # Headers for the retry delay in other services. They are removed, because Gemini sends the delay in the error's body.
 _DELAY_HEADERS = frozenset({"retry-after", "retry-after-ms", "x-should-retry"})
-_CALL_PATH = re.compile(r"/(v1|v1beta|v1alpha)/models/([^/:]+):(\w+)")
-_MODELS_PATH = re.compile(r"/(v1|v1beta|v1alpha)/models(?:/([^/:]+))?/?")
+_CALL_PATH = re.compile(r"/v1(?:beta|alpha)/models/([^/:]+):streamGenerateContent")
+_MODEL_PATH = re.compile(r"/v1(?:beta|alpha)/models/([^/:]+)")
 # Paths that belong to the Gemini API. The path `openai/` belongs to Gemini's OpenAI-compatible API.
 _OWN_PATHS = re.compile(r"/v1(beta|alpha)/(?!openai/)")
-_METHODS = ("streamGenerateContent", "generateContent", "countTokens")
-_NO_KEY = (
-    "Method doesn't allow unregistered callers (callers without established identity). Please use API Key or other "
-    "form of API consumer identity to call this API."
-)
-_DEFAULT_PAGE_SIZE = 50
+_FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
+    "end_turn": "STOP",
+    "tool_use": "STOP",
+    "stop_sequence": "STOP",
+    "max_tokens": "MAX_TOKENS",
+    "context_window": "MAX_TOKENS",
+    "pause_turn": "CONTINUATION",
+    "refusal": "SAFETY",
+}
+TimedChunk = tuple[int, Mapping[str, Any]]
+_MALFORMED_REASON = "MALFORMED_FUNCTION_CALL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +102,23 @@ class GoogleDialect(Dialect):
     ping = b""
     errors = ErrorTable("google")
 
-    def __init__(self, script: Script, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(script, clock)
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
         blocks = [block for turn in script.scenario.turn for step in turn.step for block in step.parts]
         raw = [block.raw for block in blocks if isinstance(block, RawPart) and block.dialect == "google"]
         # Clients send the scenario's raw parts back, so requests may contain them.
         self._own_parts = frozenset(name for part in raw for name in part)
 
     def can_answer(self, request: ReceivedRequest) -> bool:
-        path = unquote(request.path)
-        if _OWN_PATHS.match(path) or _CALL_PATH.fullmatch(path):
-            return True
-        return _MODELS_PATH.fullmatch(path) is not None and bool(_read_key(request))
+        return _OWN_PATHS.match(unquote(request.path)) is not None
 
     def _build_headers(self, request: ReceivedRequest) -> dict[str, str]:
         return {"vary": "Origin, X-Origin, Referer"}
 
-    def _build_stream_headers(self, request: ReceivedRequest) -> Mapping[str, str]:
-        kind = "text/event-stream" if _find_form(request) == "sse" else "application/json; charset=UTF-8"
-        return {**self._build_headers(request), "content-type": kind}
-
     def _build_error_value(self, request: ReceivedRequest, rejection: RequestRejected) -> object:
         kind = rejection.kind or self.errors.build_for_status(rejection.status).kind or ""
-        value = {"code": rejection.status, "message": str(rejection), "status": kind.upper(), **rejection.extra_fields}
-        # In a stream that is a JSON array, the error is also an array element.
-        return [{"error": value}] if _find_form(request) == "array" else {"error": value}
+        fields = {"code": rejection.status, "message": str(rejection), "status": kind.upper()}
+        return {"error": {**fields, **rejection.extra_fields}}
 
     def _build_scripted_error(self, error: HttpError) -> RequestRejected:
         refusal = super()._build_scripted_error(error)
@@ -112,43 +137,30 @@ class GoogleDialect(Dialect):
 
     def _route_request(self, request: ReceivedRequest) -> SimulatedReply:
         path = unquote(request.path)
-        call, models = _CALL_PATH.fullmatch(path), _MODELS_PATH.fullmatch(path)
-        if call is None and models is None:
-            raise self.errors.build_for_status(404)
-        key = self._check_key(request)
-        if request.method != ("GET" if call is None else "POST"):
-            raise self.errors.build_for_status(405)
-        if models is not None:
-            version, name = models.groups()
-            return self._build_json_reply(
-                request, self._build_model(name, version) if name else self._list_models(request.parameters)
-            )
-        if call is None:
-            raise self.errors.build_for_status(404)
-        version, name, method = call.groups()
-        traits = _find_traits(name, version, method)
-        if method == "countTokens":
-            return self._build_json_reply(request, self._count_tokens(request, traits))
-        return self._build_answer(request, self._check_request(request, traits, key))
-
-    def _check_key(self, request: ReceivedRequest) -> str:
-        """Return a hash of the API key. Any key is accepted, but a missing key is rejected."""
-        key = _read_key(request)
+        key = request.headers.get("x-goog-api-key")
         if not key:
-            raise (
-                self.errors.build_for_status(401)
-                if "authorization" in request.headers
-                else RequestRejected(403, _NO_KEY)
-            )
-        if not key.strip():
-            info = {"@type": f"{GOOGLE_TYPE}rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}
-            raise RequestRejected(
-                400, "API key not valid. Please pass a valid API key.", extra_fields={"details": [info]}
-            )
-        return hash_text(key.strip())[:16]
+            raise RequestRejected(403, "Method doesn't allow unregistered callers. Please use API Key.")
+        if request.method == "GET" and (match := _MODEL_PATH.fullmatch(path)) is not None:
+            window = self._resolve_window(_find_traits(match[1]).window)
+            return self._build_json_reply(request, build_model_info(match[1], window))
+        call = _CALL_PATH.fullmatch(path)
+        if call is None or (request.method, request.query) != ("POST", "alt=sse"):
+            raise self.errors.build_for_status(404)
+        accepted = self._check_request(request, _find_traits(call[1]), hash_text(key)[:16])
+        answer = self._script.answer(_build_neutral_request(accepted))
+        if answer.http_error is not None:
+            return self._build_scripted_failure(request, answer, answer.http_error)
+        # The service charges for an answer even if the stream is interrupted later.
+        input_usage = self._cache.count_request(accepted.cache_units, accepted.context.traits.cache_minimum)
+        chunks = _write_response(answer, accepted.context, input_usage, self._signer)
+
+        def encode_error(error: RequestRejected) -> bytes:
+            return send_event(self._build_error_value(request, error)).data
+
+        return self._build_stream(request, answer, _stream(chunks), encode_error)
 
     def _check_request(self, request: ReceivedRequest, traits: GoogleTraits, key: str) -> _AcceptedRequest:
-        body = read_message(_read_body(request), "GenerateContentRequest", self._own_parts)
+        body = read_request(parse_object(request.body))
         mode = check_options(body, traits)
         conversation = read_conversation(body, self._own_parts)
         answers = SignatureCheck(traits, key, self._signer).count_answers(conversation)
@@ -158,9 +170,7 @@ class GoogleDialect(Dialect):
         total, window = sum(item.tokens for item in units), self._resolve_window(traits.window)
         if total > window:
             reject(f"The input token count ({total}) exceeds the maximum number of tokens allowed ({window}).")
-        context = GoogleAnswerContext(
-            traits, mode, key, _find_form(request) != "whole", contents, answer_count, self._own_parts
-        )
+        context = GoogleAnswerContext(traits, mode, key, contents, answer_count)
         return _AcceptedRequest(body, context, conversation, answers, units)
 
     def _count_earlier_answers(self, token: str | None, traits: GoogleTraits, key: str, contents: str) -> int:
@@ -174,75 +184,11 @@ class GoogleDialect(Dialect):
             reject("The continuation token was issued for another request. Please send the same contents again.")
         return state.answer_count
 
-    def _build_answer(self, request: ReceivedRequest, accepted: _AcceptedRequest) -> SimulatedReply:
-        answer = self._script.answer(_build_neutral_request(accepted))
-        if answer.http_error is not None:
-            return self._build_scripted_failure(request, answer, answer.http_error)
-        # The service charges for an answer even if the stream is interrupted later.
-        input_usage = self._cache.count_request(
-            accepted.cache_units, accepted.context.traits.cache_minimum, self._clock()
-        )
-        form = _find_form(request)
-        chunks = write_response(answer, accepted.context, input_usage, self._signer)
-        frames = None if form == "whole" else _stream_events(chunks) if form == "sse" else _stream_array(chunks)
 
-        def encode_error(error: RequestRejected) -> bytes:
-            if form == "sse":
-                return send_event(self._build_error_value(request, error)).data
-            is_first = answer.error_event is not None and not answer.error_event.after_events
-            value = encode_json(self._build_error_value(request, error))
-            return (b"[" if is_first else b",\r\n") + value[1:-1] + b"\n]\n"
-
-        return self._build_answer_reply(request, answer, join_chunks(chunks), frames, encode_error)
-
-    def _count_tokens(self, request: ReceivedRequest, traits: GoogleTraits) -> dict[str, Any]:
-        body = read_message(_read_body(request), "CountTokensRequest", self._own_parts)
-        inner = body.get("generate_content_request")
-        if inner is not None and body.get("contents"):
-            reject("Only one of contents and generate_content_request can be set.")
-        prompt = body if inner is None else inner
-        units = list_cache_units(prompt, read_contents(prompt, self._own_parts), traits.id)
-        total = sum(item.tokens for item in units)
-        return {"totalTokens": total, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": total}]}
-
-    def _build_model(self, name: str, version: str) -> dict[str, Any]:
-        if name not in GOOGLE_MODELS:
-            raise RequestRejected(404, f"Model is not found: models/{name} for api version {version}")
-        return build_model_info(name, window=self._script.scenario.context_window)
-
-    def _list_models(self, query: Mapping[str, str]) -> dict[str, Any]:
-        size, start = query.get("pageSize", str(_DEFAULT_PAGE_SIZE)), query.get("pageToken", "0")
-        if not all(re.fullmatch(r"[0-9]{1,6}", figure) for figure in (size, start)):
-            reject("Invalid value for page_size or page_token.")
-        names = list(GOOGLE_MODELS)[int(start) :]
-        page = names[: int(size) or _DEFAULT_PAGE_SIZE]
-        more = {"nextPageToken": str(int(start) + len(page))} if len(page) < len(names) else {}
-        return {"models": [self._build_model(name, "v1beta") for name in page], **more}
-
-
-def _read_body(request: ReceivedRequest) -> Mapping[str, Any]:
-    problem = "Invalid JSON payload received. "
-    return parse_object(request.body, problem, f"{problem}Root element must be a message.")
-
-
-def _find_form(request: ReceivedRequest) -> ResponseForm:
-    if not request.path.endswith("streamGenerateContent"):
-        return "whole"
-    return "sse" if request.parameters.get("alt") == "sse" else "array"
-
-
-def _read_key(request: ReceivedRequest) -> str:
-    return request.headers.get("x-goog-api-key") or request.parameters.get("key", "")
-
-
-def _find_traits(name: str, version: str, method: str) -> GoogleTraits:
-    if name not in GOOGLE_MODELS or method not in _METHODS:
-        api_method = "generateContent" if method == "streamGenerateContent" else method
-        raise RequestRejected(
-            404,
-            f"models/{name} is not found for API version {version}, or is not supported for {api_method}. Call "
-            "ListModels to see the list of available models and their supported methods.",
-        )
+def _find_traits(name: str) -> GoogleTraits:
+    if name not in GOOGLE_MODELS:
+        message = f"models/{name} is not found for API version v1beta, or is not supported for generateContent."
+        raise RequestRejected(404, message)
     return GOOGLE_MODELS[name]
 
 
@@ -258,14 +204,227 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     )
 
 
-def _stream_events(chunks: Sequence[TimedChunk]) -> Iterator[Frame]:
+def _stream(chunks: tuple[TimedChunk, ...]) -> Iterator[Frame]:
     for wait, chunk in chunks:
         yield from pause(wait)
         yield send_event(chunk)
 
 
-def _stream_array(chunks: Sequence[TimedChunk]) -> Iterator[Frame]:
-    for index, (wait, chunk) in enumerate(chunks):
-        yield from pause(wait)
-        yield SendBytes((b",\r\n" if index else b"[") + encode_json(chunk))
-    yield SendBytes(b"\n]\n", is_counted=False)
+@dataclass(frozen=True, slots=True)
+class GoogleAnswerContext:
+    """The properties of a request that affect its answer.
+
+    `contents` is a hash of the conversation, and `answer_count` is the number of earlier answers to the same request. A
+    continuation token contains both values.
+    """
+
+    traits: GoogleTraits
+    mode: GoogleThinkingMode
+    key: str
+    contents: str
+    answer_count: int
+    answer_id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+
+
+@dataclass(slots=True)
+class GoogleChunk:
+    """A stream chunk that is sent after `wait_ms` milliseconds.
+
+    `thoughts` and `output` are token counts. `has_calls` is true if the parts are tool calls.
+    """
+
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    wait_ms: int = 0
+    thoughts: int = 0
+    output: int = 0
+    has_calls: bool = False
+
+
+def _write_response(
+    answer: ScenarioStep, context: GoogleAnswerContext, input_usage: InputUsage, signer: StateSigner
+) -> tuple[TimedChunk, ...]:
+    """Return the chunks of an answer. Each chunk is paired with the pause before it in milliseconds."""
+    head = {"modelVersion": context.traits.id, "responseId": context.answer_id}
+    if answer.stop_reason == "refusal" and not answer.parts:
+        usage = _build_usage(compute_usage(input_usage, 0, 0, answer.usage), None)
+        reason = {"blockReasonMessage": answer.explanation} if answer.explanation else {}
+        return ((0, {"promptFeedback": {"blockReason": "SAFETY", **reason}, "usageMetadata": usage, **head}),)
+    writer = _Writer(answer, context, signer)
+    chunks = writer.write()
+    thoughts = sum(chunk.thoughts for chunk in chunks)
+    figures = compute_usage(input_usage, thoughts + sum(chunk.output for chunk in chunks), thoughts, answer.usage)
+    return tuple(_iter_values(chunks, writer.build_ending(), figures, head))
+
+
+def _build_usage(figures: AnswerUsage, so_far: tuple[int, int] | None) -> dict[str, Any]:
+    """Return the usage for a chunk, without counts that are 0.
+
+    `so_far` contains the numbers of thinking and output tokens up to this chunk, or is None for the last chunk.
+    """
+    # Gemini counts thinking separately, while `AnswerUsage` includes it in the output.
+    thoughts, output = figures.thinking, max(figures.output - figures.thinking, 0)
+    if so_far is not None:
+        thoughts, output = min(so_far[0], thoughts), min(so_far[1], output)
+    cached = min(figures.cache_read, figures.input)
+    return {
+        "promptTokenCount": figures.input,
+        **({"cachedContentTokenCount": cached} if cached else {}),
+        **({"candidatesTokenCount": output} if output else {}),
+        **({"thoughtsTokenCount": thoughts} if thoughts else {}),
+        "totalTokenCount": figures.input + output + thoughts,
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": figures.input}],
+    }
+
+
+def _iter_values(
+    chunks: list[GoogleChunk], ending: Mapping[str, Any], figures: AnswerUsage, head: Mapping[str, Any]
+) -> Iterator[TimedChunk]:
+    thoughts = output = 0
+    for chunk in chunks:
+        last = chunk is chunks[-1]
+        thoughts, output = thoughts + chunk.thoughts, output + chunk.output
+        parts = {"parts": chunk.parts} if chunk.parts else {}
+        candidate = {"content": {**parts, "role": "model"}, **(ending if last else {}), "index": 0}
+        usage = _build_usage(figures, None if last else (thoughts, output))
+        yield chunk.wait_ms, {"candidates": [candidate], "usageMetadata": usage, **head}
+
+
+class _Writer:
+    """A writer that builds the chunks of an answer. Call `write` before `build_ending`."""
+
+    def __init__(self, answer: ScenarioStep, context: GoogleAnswerContext, signer: StateSigner) -> None:
+        self._answer = answer
+        self._context = context
+        self._signer = signer
+        self._chunks: list[GoogleChunk] = []
+        self._next = GoogleChunk()
+        self._malformed_call: str | None = None
+
+    def write(self) -> list[GoogleChunk]:
+        for part in self._answer.parts:
+            if self._malformed_call is not None:
+                break
+            self._next.wait_ms += part.delay_ms
+            match part:
+                case ThinkingPart() | RedactedPart():
+                    self._write_thinking(part)
+                case TextPart():
+                    self._write_text(part.text, is_thought=False)
+                case ToolPart():
+                    self._write_tool_call(part, parallel=not part.delay_ms)
+                case RawPart():
+                    raw = json.loads(json.dumps(part.raw, default=str))
+                    self._append_chunk(raw, output=estimate_tokens(json.dumps(raw)))
+                case _:
+                    assert_never(part)
+        self._finish_chunks()
+        return self._chunks
+
+    def build_ending(self) -> dict[str, Any]:
+        """Return the fields that only the last chunk has."""
+        reason = _FINISH_REASONS[self._answer.stop_reason or "end_turn"]
+        is_cut = reason == "MAX_TOKENS"
+        if self._malformed_call is not None and not is_cut:
+            return {
+                "finishReason": _MALFORMED_REASON,
+                "finishMessage": f"Malformed function call: {self._malformed_call}",
+            }
+        ending = {"finishReason": reason}
+        if reason == "SAFETY" and self._answer.explanation:
+            ending["finishMessage"] = self._answer.explanation
+        if reason == "CONTINUATION":
+            context = self._context
+            token = ContinuationToken(context.traits.id, context.key, context.contents, context.answer_count + 1)
+            ending["continuationToken"] = self._signer.sign(token)
+        return ending
+
+    def _write_thinking(self, part: ThinkingPart | RedactedPart) -> None:
+        if not self._context.mode.is_on:
+            return
+        if self._context.mode.includes_thoughts and part.readable_text is not None:
+            self._write_text(part.readable_text, is_thought=True)
+        elif isinstance(part, ThinkingPart):
+            # Hidden thinking takes as long as readable thinking.
+            pace = self._answer.pacing
+            self._next.wait_ms += pace.interval_ms * -(-len(part.thought) // pace.chunk_chars)
+        follows = isinstance(part, ThinkingPart) and self._chunks and self._chunks[-1].parts[-1].get("thought")
+        (self._chunks[-1] if follows else self._next).thoughts += estimate_tokens(part.thought)
+
+    def _write_text(self, text: str, *, is_thought: bool) -> None:
+        size = self._answer.pacing.chunk_chars
+        for start in range(0, len(text), size):
+            piece = text[start : start + size]
+            self._next.wait_ms += self._answer.pacing.interval_ms
+            value: dict[str, Any] = {"text": piece, **({"thought": True} if is_thought else {})}
+            self._append_chunk(value, output=0 if is_thought else estimate_tokens(piece))
+
+    def _write_tool_call(self, part: ToolPart, *, parallel: bool) -> None:
+        args = _parse_arguments(part)
+        if args is None:
+            self._malformed_call = f"{part.tool}({part.input_json})"
+            return
+        value: dict[str, Any] = {"name": part.tool, "args": args}
+        if self._context.traits.requires_signatures:
+            digest = hash_text(f"{self._context.answer_id} {sum(len(chunk.parts) for chunk in self._chunks)}")
+            value = {"id": f"call_{digest[:16]}", **value}
+        tokens = estimate_tokens(json.dumps(value)) + 4
+        if parallel and self._chunks and self._chunks[-1].has_calls and not self._next.wait_ms:
+            self._chunks[-1].parts.append({"functionCall": value})
+            self._chunks[-1].output += tokens
+        else:
+            self._next.wait_ms += self._answer.pacing.interval_ms
+            self._append_chunk({"functionCall": value}, output=tokens, calls=True)
+
+    def _append_chunk(self, part: dict[str, Any], *, output: int, calls: bool = False) -> None:
+        chunk, self._next = self._next, GoogleChunk()
+        chunk.parts.append(part)
+        chunk.output += output
+        chunk.has_calls = calls
+        self._chunks.append(chunk)
+
+    def _finish_chunks(self) -> None:
+        """Sign the answer. Add a last chunk unless the answer ends with tool calls."""
+        calls = [part for chunk in self._chunks if chunk.has_calls for part in chunk.parts]
+        paused = self._answer.stop_reason == "pause_turn"
+        silent = self._answer.stop_reason == "refusal" or self._malformed_call is not None
+        requires_signature = self._context.traits.requires_signatures
+        target: dict[str, Any] | None = None
+        if calls and (requires_signature or paused or self._context.mode.is_on):
+            target = calls[0]
+        elif not calls and not silent and (requires_signature or paused):
+            # An additional empty part carries the signature of an answer without tool calls.
+            target = {"text": ""}
+            self._next.parts.append(target)
+        if not self._chunks or not self._chunks[-1].has_calls or self._next.wait_ms or self._next.thoughts:
+            self._chunks.append(self._next)
+        if target is not None:
+            self._sign(target, paused=paused)
+
+    def _sign(self, target: dict[str, Any], *, paused: bool) -> None:
+        target["thoughtSignature"] = ""
+        parts = [part for chunk in self._chunks for part in chunk.parts]
+        index = next(index for index, part in enumerate(parts) if part is target)
+        answer_items = list_answer_items([_normalize_part(part) for part in parts])
+        place = next(position for position, item in enumerate(answer_items) if item.index == index)
+        thoughts = sum(chunk.thoughts for chunk in self._chunks)
+        traits, key = self._context.traits, self._context.key
+        seal = ThoughtSignature(traits.id, key, tuple(item.mark for item in answer_items), place, paused, thoughts)
+        target["thoughtSignature"] = self._signer.sign(seal, thoughts)
+
+
+def _normalize_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Convert a part to the form that it has in later requests; a part that is not valid there stays as it is."""
+    try:
+        return Part.model_validate(part).model_dump(exclude_unset=True)
+    except ValidationError:
+        return part
+
+
+def _parse_arguments(part: ToolPart) -> dict[str, Any] | None:
+    """Return the arguments of a tool call, or None if they are not a JSON object. Gemini sends only JSON objects."""
+    try:
+        text = json.dumps(part.input, default=str, allow_nan=False) if part.input_json is None else part.input_json
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

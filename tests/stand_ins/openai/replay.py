@@ -5,37 +5,102 @@ Newer models do not read reasoning if the items before it have changed. The resp
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tests.stand_ins.openai.input_items import (
+from tests.stand_ins.openai.requests import (
     CALL,
     COMPACTION,
     OUTPUT,
     InputItem,
     OpenAiConversation,
+    ResponseOptions,
     find_item_side,
-    find_item_type,
     join_item_text,
 )
-from tests.stand_ins.openai.issued_items import (
-    CompactionState,
-    ItemIds,
-    ItemPosition,
-    ReasoningState,
-    ResponseStore,
-    decrypt,
-    hash_summary,
-)
-from tests.stand_ins.openai.models import ResponseOptions
-from tests.stand_ins.rejections import RequestRejected, reject, reject_missing
-from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
+from tests.stand_ins.rejections import RequestRejected, reject
+from tests.stand_ins.service_state import BoundedDict, StateSigner, hash_json, hash_text
 
-_COMPARED_KEYS = frozenset({"type", "text", "refusal", "image_url", "file_id", "file_data", "file_url"})
+_MAX_ITEMS = 1 << 15
+_ENCRYPTED_PREFIX = "gAAAAAB"
+_COMPARED_KEYS = frozenset({"type", "text", "refusal", "image_url"})
 _NOT_READABLE = "Encrypted content could not be decrypted or parsed."
 _OTHER_ITEM = "Encrypted content item_id did not match the target item id."
 _OTHER_ORGANIZATION = "Encrypted content organization_id did not match the target organization."
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPosition:
+    """The position of an item that the stand-in sent.
+
+    `answer` identifies the answer, and `number` is the item's number in the answer. `after` is the ID of the reasoning
+    item that must come before it, or None.
+    """
+
+    answer: str
+    number: int
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningState:
+    """What encrypted content stands for: a reasoning item, its client and conversation, and the item after it.
+
+    `key` identifies the client. `prefix` is a hash of everything before the answer except reasoning, and `summary` is a
+    hash of the readable summary. `next_id` and `next_mark` are None if this item is the last one.
+    """
+
+    id: str
+    model: str
+    key: str
+    prefix: str
+    summary: str
+    next_id: str | None
+    next_mark: str | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionState:
+    """What the encrypted content of a compaction item stands for."""
+
+    id: str
+    model: str
+    key: str
+
+
+class IssuedItems:
+    """The items that the stand-in has sent. Raw items from the scenario are not checked when they come back."""
+
+    def __init__(self, signer: StateSigner) -> None:
+        self._signer = signer
+        self.positions: BoundedDict[str, ItemPosition] = BoundedDict(_MAX_ITEMS)
+        self._raw_items: BoundedDict[str, None] = BoundedDict(_MAX_ITEMS)
+
+    def make_id(self, prefix: str, position: ItemPosition) -> str:
+        item_id = f"{prefix}_{secrets.token_hex(24)}"
+        self.positions[item_id] = position
+        return item_id
+
+    def encrypt(self, state: ReasoningState | CompactionState, tokens: int = 0) -> str:
+        return _ENCRYPTED_PREFIX + self._signer.sign(state, tokens)
+
+    def decrypt(self, item: InputItem, form: type[Any]) -> Any:
+        """Return the state of an item. Raises RequestRejected if it is not this item's."""
+        state = self._signer.verify(item["encrypted_content"].removeprefix(_ENCRYPTED_PREFIX), form)
+        if state is None:
+            reject_unverified(item, _NOT_READABLE)
+        if item.get("id") not in (None, state.id):
+            reject_unverified(item, _OTHER_ITEM)
+        return state
+
+    def add_raw_item(self, item: Mapping[str, Any]) -> None:
+        self._raw_items[hash_json(item)] = None
+
+    def is_raw_item(self, item: Any) -> bool:
+        return isinstance(item, dict) and hash_json(item) in self._raw_items
 
 
 @dataclass(slots=True)
@@ -52,158 +117,114 @@ class OpenAiReplay:
     dropped_items: list[dict[str, str]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
-    """The state that is needed to issue IDs and encrypted content. `key` is a hash of the client's API key."""
-
-    signer: StateSigner
-    ids: ItemIds
-    responses: ResponseStore
-    key: str
-
-
 class OpenAiReplayCheck:
-    """A checker for the items in a request."""
+    """A checker for the items in a request. `key` identifies the client."""
 
-    def __init__(self, conversation: OpenAiConversation, tools: Any, options: ResponseOptions, issuer: Issuer) -> None:
+    def __init__(
+        self, conversation: OpenAiConversation, tools: Any, options: ResponseOptions, issued: IssuedItems, key: str
+    ) -> None:
         self._conversation = conversation
         self._items = conversation.items
-        self._options = options
-        self._issuer = issuer
+        self._traits = options.traits
+        self._issued = issued
+        self._key = key
         self._chain = build_prefix_chain(tools, self._items)
-        self._reasoning_states: dict[int, ReasoningState] = {}
+        self._states: dict[int, ReasoningState] = {}
 
     def check_items(self) -> OpenAiReplay:
         """Check all items in the request. Raises RequestRejected for the first invalid item."""
         replay = OpenAiReplay(self._chain[-1])
         for index, item in enumerate(self._items):
-            if find_item_type(item) == "reasoning" and not self._issuer.responses.is_raw_item(item):
-                self._check_reasoning(index, item, replay)
-            elif find_item_type(item) == COMPACTION and not self._issuer.responses.is_raw_item(item):
-                self._check_compaction(item)
-        self._check_duplicates()
+            if item["type"] in ("reasoning", COMPACTION) and not self._issued.is_raw_item(item):
+                (self._check_compaction if item["type"] == COMPACTION else self._check_reasoning)(index, item, replay)
+        _check_unique([item["id"] for item in self._items if isinstance(item.get("id"), str)])
         self._check_order()
-        check_call_pairs(self._items)
+        _check_call_pairs(self._items)
         return replay
 
+    def _check_compaction(self, _index: int, item: InputItem, _replay: OpenAiReplay) -> None:
+        state = self._issued.decrypt(item, CompactionState)
+        if state.model != self._traits.id:
+            reject_unverified(item, _NOT_READABLE)
+        if state.key != self._key:
+            reject_unverified(item, _OTHER_ORGANIZATION)
+
     def _check_reasoning(self, index: int, item: InputItem, replay: OpenAiReplay) -> None:
-        seal = self._reasoning_states[index] = self._decrypt_reasoning(index, item)
-        reason = self._find_mismatch(index, seal)
-        if reason is not None and not self._options.traits.binds_reasoning:
-            _reject_unverified(item, _OTHER_ORGANIZATION if reason == "organization_mismatch" else _NOT_READABLE)
-        if reason is None and self._is_forgotten(index):
+        state = self._states[index] = self._issued.decrypt(item, ReasoningState)
+        if state.summary != hash_summary(item):
+            reject_unverified(item, _NOT_READABLE)
+        reason = self._find_mismatch(index, state)
+        if reason is not None and not self._traits.binds_reasoning:
+            reject_unverified(item, _OTHER_ORGANIZATION if reason == "organization_mismatch" else _NOT_READABLE)
+        if reason is None and not self._traits.keeps_earlier_reasoning and index < self._conversation.state.start:
             reason = "turn_boundary"
         if reason is None:
-            replay.tokens[index] = seal.tokens
-        elif self._options.traits.binds_reasoning:
-            replay.dropped_items.append({"id": seal.id, "type": "reasoning", "action": "removed", "reason": reason})
+            replay.tokens[index] = state.tokens
+        elif self._traits.binds_reasoning:
+            replay.dropped_items.append({"id": state.id, "type": "reasoning", "action": "removed", "reason": reason})
 
-    def _check_compaction(self, item: InputItem) -> None:
-        seal = decrypt(item["encrypted_content"], self._issuer.signer, CompactionState)
-        if seal is None or seal.model != self._options.traits.id:
-            _reject_unverified(item, _NOT_READABLE)
-        if item.get("id") not in (None, seal.id):
-            _reject_unverified(item, _OTHER_ITEM)
-        if seal.key != self._issuer.key:
-            _reject_unverified(item, _OTHER_ORGANIZATION)
-
-    def _decrypt_reasoning(self, index: int, item: InputItem) -> ReasoningState:
-        encrypted = item.get("encrypted_content")
-        if encrypted is None:
-            if item.get("id") is None:
-                reject_missing(f"input[{index}].id")
-            stored = self._issuer.responses.items.get(item["id"])
-            if stored is None:
-                reject_unknown_item(item["id"])
-            encrypted = stored.get("encrypted_content")
-        seal = decrypt(encrypted, self._issuer.signer, ReasoningState)
-        if seal is None or seal.summary != hash_summary(item):
-            _reject_unverified(item, _NOT_READABLE)
-        if item.get("id") not in (None, seal.id):
-            _reject_unverified(item, _OTHER_ITEM)
-        return seal
-
-    def _find_mismatch(self, index: int, seal: ReasoningState) -> str | None:
+    def _find_mismatch(self, index: int, state: ReasoningState) -> str | None:
         """Return the reason why the model cannot read a reasoning item, or None if the model can read it."""
-        if seal.key != self._issuer.key:
+        if state.key != self._key:
             return "organization_mismatch"
-        if seal.model != self._options.traits.id:
+        if state.model != self._traits.id:
             return "model_mismatch"
-        if not self._options.traits.binds_reasoning:
-            return None
-        if seal.user != self._options.end_user:
-            return "end_user_mismatch"
-        return None if seal.prefix in self._list_prefixes(index) else "prefix_mismatch"
-
-    def _list_prefixes(self, index: int) -> Sequence[str]:
-        """Return the hashes of all prefixes after which the answer at `index` may have started."""
         first = index
         while first > 0 and find_item_side(self._items[first - 1]) == "model":
             first -= 1
-        return self._chain[first : index + 1]
-
-    def _is_forgotten(self, index: int) -> bool:
-        return not self._options.all_turns and index < self._conversation.state.start
-
-    def _check_duplicates(self) -> None:
-        seen: set[str] = set()
-        for item in self._items:
-            item_id = item.get("id")
-            if isinstance(item_id, str):
-                if item_id in seen:
-                    reject_duplicate(item_id)
-                seen.add(item_id)
+        # The answer may have started after any of these prefixes.
+        is_bound = not self._traits.binds_reasoning or state.prefix in self._chain[first : index + 1]
+        return None if is_bound else "prefix_mismatch"
 
     def _check_order(self) -> None:
+        """Check that the items of each answer are complete, in order, and behind their reasoning."""
         last: dict[str, int] = {}
-        reasoned: dict[str, int] = {}
-        for index, place in enumerate([self._find_position(index, item) for index, item in enumerate(self._items)]):
-            if place is None:
+        reasoned: dict[str, str] = {}
+        positions = [self._find_position(index, item) for index, item in enumerate(self._items)]
+        for index, (item, position) in enumerate(zip(self._items, positions, strict=True)):
+            if position is None:
                 continue
-            answer = place.answer
-            self._check_reasoning_before(index, place, reasoned.get(answer))
-            if answer in reasoned and place.number <= last[answer]:
-                _reject_missing_follower(self._issuer.ids.make_reasoning_id(answer, reasoned[answer]))
-            last[answer] = place.number
-            if index in self._reasoning_states:
-                reasoned[answer] = place.number
+            answer = position.answer
+            if position.after is not None and position.after != reasoned.get(answer):
+                item_id = self._states[index].id if index in self._states else item["id"]
+                reject(
+                    f"Item '{item_id}' of type '{item['type']}' was provided without its required 'reasoning' item: "
+                    f"'{position.after}'.",
+                    "input",
+                )
+            if answer in reasoned and position.number <= last[answer]:
+                _reject_missing_follower(reasoned[answer])
+            last[answer] = position.number
+            if index in self._states:
+                reasoned[answer] = self._states[index].id
                 self._check_next(index)
 
     def _find_position(self, index: int, item: InputItem) -> ItemPosition | None:
         """Return an item's position in its answer, or None if the item comes from the client or the scenario."""
-        if index in self._reasoning_states:
-            return self._issuer.ids.read(self._reasoning_states[index].id)
-        item_id = item.get("id")
-        if item_id is None or self._issuer.responses.is_raw_item(item) or not _is_issued_kind(item):
+        if index in self._states:
+            return self._issued.positions[self._states[index].id]
+        if item.get("id") is None or item["type"] == COMPACTION or self._issued.is_raw_item(item):
             return None
-        place = self._issuer.ids.read(item_id)
-        if place is None:
-            reject_unknown_item(item_id)
-        return place
-
-    def _check_reasoning_before(self, index: int, place: ItemPosition, last_reasoning: int | None) -> None:
-        seal = self._reasoning_states.get(index)
-        expected = place.after if seal is None else seal.before
-        if expected is not None and expected != last_reasoning:
-            item = self._items[index]
-            item_id = seal.id if seal is not None else item["id"]
-            reject(
-                f"Item '{item_id}' of type '{find_item_type(item)}' was provided without its required "
-                f"'reasoning' item: '{self._issuer.ids.make_reasoning_id(place.answer, expected)}'.",
-                "input",
-            )
+        if item["id"] not in self._issued.positions:
+            raise RequestRejected(404, f"Item with id '{item['id']}' not found.", param="input")
+        return self._issued.positions[item["id"]]
 
     def _check_next(self, index: int) -> None:
-        seal = self._reasoning_states[index]
+        state = self._states[index]
         following = self._items[index + 1] if index + 1 < len(self._items) else None
-        if seal.next_mark is None or following is None or not self._is_next(index + 1, following, seal):
-            _reject_missing_follower(seal.id)
+        if state.next_mark is None or following is None:
+            _reject_missing_follower(state.id)
+        next_id = self._states[index + 1].id if index + 1 in self._states else following.get("id")
+        if state.next_id is None or next_id is None:
+            is_next = compute_mark(following) == state.next_mark
+        else:
+            is_next = next_id == state.next_id
+        if not is_next:
+            _reject_missing_follower(state.id)
 
-    def _is_next(self, index: int, item: InputItem, seal: ReasoningState) -> bool:
-        item_id = self._reasoning_states[index].id if index in self._reasoning_states else item.get("id")
-        if seal.next_id is not None and item_id is not None:
-            return bool(item_id == seal.next_id)
-        return compute_mark(item) == seal.next_mark
+
+def hash_summary(item: Mapping[str, Any]) -> str:
+    return hash_text("\0".join(part["text"] for part in item["summary"]))
 
 
 def build_prefix_chain(tools: Any, items: Sequence[InputItem]) -> list[str]:
@@ -213,81 +234,60 @@ def build_prefix_chain(tools: Any, items: Sequence[InputItem]) -> list[str]:
     """
     chain = [hash_json("tools", tools or [])]
     for item in items:
-        chain.append(chain[-1] if find_item_type(item) == "reasoning" else hash_json(chain[-1], normalize_item(item)))
+        chain.append(chain[-1] if item["type"] == "reasoning" else hash_json(chain[-1], normalize_item(item)))
     return chain
 
 
 def normalize_item(item: InputItem) -> Mapping[str, Any]:
     """Normalize an item for comparison by removing IDs and null values, and by converting text to parts."""
-    fields = {key: value for key, value in item.items() if key not in ("id", "status", "type") and value is not None}
-    if isinstance(fields.get("content"), str):
-        part = "output_text" if item.get("role") == "assistant" else "input_text"
-        fields["content"] = [{"type": part, "text": fields["content"]}]
-    if find_item_type(item) == "message" and isinstance(fields.get("content"), list):
-        fields["content"] = [_normalize_part(part) for part in fields["content"]]
-    return {"type": find_item_type(item), **fields}
+    fields = {key: value for key, value in item.items() if key not in ("id", "status") and value is not None}
+    if item["type"] == "message":
+        content = fields["content"]
+        if isinstance(content, str):
+            content = [{"type": "output_text" if item["role"] == "assistant" else "input_text", "text": content}]
+        parts = [{key: value for key, value in part.items() if key in _COMPARED_KEYS} for part in content]
+        fields["content"] = parts
+    return fields
 
 
 def compute_mark(item: InputItem) -> str:
     """Return a string that identifies an item independently of its ID."""
-    match find_item_type(item):
+    match item["type"]:
         case "message":
-            return hash_text(join_item_text(normalize_item(item).get("content")))
-        case name if name == CALL:
+            return hash_text(join_item_text(normalize_item(item)["content"]))
+        case "function_call":
             return str(item.get("call_id"))
         case _:
             return hash_json(normalize_item(item))
 
 
-def check_call_pairs(items: Sequence[InputItem]) -> None:
+def _check_call_pairs(items: Sequence[InputItem]) -> None:
     """Check that each tool call has exactly one output, and that each output follows a call."""
-    seen: dict[str, set[str]] = {CALL: set(), OUTPUT: set()}
+    calls = [item["call_id"] for item in items if item["type"] == CALL]
+    outputs = [item["call_id"] for item in items if item["type"] == OUTPUT]
+    _check_unique(calls)
+    _check_unique(outputs)
+    called: set[str] = set()
     for item in items:
-        name, call_id = find_item_type(item), str(item.get("call_id"))
-        if name not in seen:
-            continue
-        if name == OUTPUT and call_id not in seen[CALL]:
-            reject(f"No tool call found for function call output with call_id {call_id}.", "input")
-        if call_id in seen[name]:
-            reject_duplicate(call_id)
-        seen[name].add(call_id)
-    for item in items:
-        if find_item_type(item) == CALL and (call_id := str(item.get("call_id"))) not in seen[OUTPUT]:
-            reject(f"No tool output found for function call {call_id}.", "input")
+        if item["type"] == CALL:
+            called.add(item["call_id"])
+        if item["type"] == OUTPUT and item["call_id"] not in called:
+            reject(f"No tool call found for function call output with call_id {item['call_id']}.", "input")
+    if missing := [call_id for call_id in calls if call_id not in outputs]:
+        reject(f"No tool output found for function call {missing[0]}.", "input")
 
 
-def reject_unknown_item(item_id: str) -> NoReturn:
-    raise RequestRejected(
-        404,
-        f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. Try again with "
-        "`store` set to true, or remove this item from your input.",
-        param="input",
-    )
-
-
-def reject_duplicate(item_id: str) -> NoReturn:
-    reject(f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.", "input")
-
-
-def _is_issued_kind(item: InputItem) -> bool:
-    """Return True for function calls and messages from the model. Only the service issues IDs for these items."""
-    return find_item_type(item) == "function_call" or (
-        find_item_type(item) == "message" and find_item_side(item) == "model"
-    )
-
-
-def _normalize_part(part: Any) -> Any:
-    return {key: value for key, value in part.items() if key in _COMPARED_KEYS} if isinstance(part, dict) else part
+def _check_unique(ids: Sequence[str]) -> None:
+    for number, item_id in enumerate(ids):
+        if item_id in ids[:number]:
+            reject(f"Duplicate item found with id {item_id}. Remove duplicate items from your input.", "input")
 
 
 def _reject_missing_follower(item_id: str) -> NoReturn:
     reject(f"Item '{item_id}' of type 'reasoning' was provided without its required following item.", "input")
 
 
-def _reject_unverified(item: InputItem, reason: str) -> NoReturn:
-    if item.get("id") is not None:
-        which = f"for item {item['id']}"
-    else:
-        encrypted = str(item.get("encrypted_content"))
-        which = f"{encrypted[:4]}...{encrypted[-4:]}"
+def reject_unverified(item: InputItem, reason: str) -> NoReturn:
+    encrypted = item["encrypted_content"]
+    which = f"for item {item['id']}" if item.get("id") is not None else f"{encrypted[:4]}...{encrypted[-4:]}"
     reject(f"The encrypted content {which} could not be verified. Reason: {reason}", None, "invalid_encrypted_content")

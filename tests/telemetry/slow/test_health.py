@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.listening import Listening
 from tests.support.outside import Outside
-from tests.support.signing_script import Hold, Text, Thinking, answer
+from tests.support.signing_server import Hold, Text, Thinking, answer
 from tests.telemetry.monitored import METRICS, fetch, find_port, until_answer
 from thinklsp.core.errors import StoreUnreachable
 from thinklsp.telemetry.health import HttpEndpoint, Response, StoreProbe, parse_request_line

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.acting import edit_file, say
-from tests.support.client.wires import HandshakeRefused, WebSocketWire
+from tests.support.client.raw import HandshakeRefused, WebSocketWire
 from tests.support.listening import Listening
 from tests.support.outside import MODEL, Outside
-from tests.support.signing_script import Failure, Hold, Text, Thinking, Tool, answer
+from tests.support.signing_server import Failure, Hold, Text, Thinking, Tool, answer
 from tests.telemetry.monitored import METRICS, fetch, find_port, read_samples, select
 
 Begin = Callable[..., Awaitable[Outside]]

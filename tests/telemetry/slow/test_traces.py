@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.e2e.acting import edit_file, say
 from tests.support.listening import Listening
 from tests.support.outside import MODEL, Outside
-from tests.support.signing_script import Failure, Thinking, answer
+from tests.support.signing_server import Failure, Thinking, answer
 from tests.telemetry.monitored import METRICS, find_port, read_samples, run_first, select
 from thinklsp.cli.serve_sockets import has_trace_receiver
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -39,8 +38,6 @@ from thinklsp.lsp.protocol.positions import PositionMap
 from thinklsp.workspace.documents import is_version
 
 _MAX_ATTEMPTS = 5
-# The maximum time to wait for an editor to report an edit that it has applied.
-_CHANGE_REPORT_SECONDS = 5.0
 _BUSY = "This document is already waiting for an answer."
 _WRITE_HINT = "write your prompt below the last ## You"
 
@@ -293,24 +290,12 @@ class ChatDocuments:
                 f"thinklsp: {label}", self._build_workspace_edit(uri, version, edits)
             )
             if reply.applied:
-                self._state.spawn(self._restore_last_used(document, version, last_used))
+                # An edit by the server does not count as use by the user.
+                document.last_use = last_used
                 return True
             if document.version == version:
                 return False
         return False
-
-    async def _restore_last_used(self, document: Document, version: int, last_used: int) -> None:
-        """Restore the document's `last_use` after an edit by the server, which does not count as use by the user.
-
-        Some editors report an edit only after they have answered the request.
-        """
-        touched = self._state.documents.change_event
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CHANGE_REPORT_SECONDS):
-                while document.version == version:
-                    touched.clear()
-                    await touched.wait()
-                document.last_use = last_used
 
     def _build_workspace_edit(self, uri: str, version: int, edits: list[types.TextEdit]) -> types.WorkspaceEdit:
         if not self._state.client.features.document_changes:

@@ -22,6 +22,10 @@ from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 
 _CONTEXT_LINES = 3
+_MAX_FILES = 20_000
+_FRESH_SECONDS = 5.0
+# The scan timeout, which is long enough for an ordinary folder and too short for the user to notice.
+_MAX_WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,6 @@ def _can_be_read(view: WorkspaceView, uri: str) -> bool:
         return view.peek(view.resolve(uri)) is not None
     except PathRefused:
         return False
-
-
-_MAX_FILES = 20_000
-_FRESH_SECONDS = 5.0
-# The scan timeout, which is long enough for an ordinary folder and too short for the user to notice.
-_MAX_WAIT_SECONDS = 0.2
 
 
 class FileNames:

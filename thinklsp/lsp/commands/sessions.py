@@ -1,6 +1,6 @@
 """The commands for sessions, usage and choices. An editor can access only the sessions of its own workspace.
 
-`engine/session_access` reads and changes the store for these commands and for the command line.
+`engine/session_commands` reads and changes the store for these commands and for the command line.
 """
 
 from __future__ import annotations

@@ -16,34 +16,6 @@ from lsprotocol.types import Position, Range
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.positions import count_units
 
-
-@dataclass(frozen=True, slots=True)
-class Comment:
-    """A comment. `lines` is its text without comment markers. `first` is the comment's first line in the document.
-
-    `is_alone` is True if no code precedes the comment on its line.
-    """
-
-    first: int
-    lines: tuple[str, ...]
-    is_alone: bool
-    is_block: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Signs:
-    """The comment markers and string patterns of a language.
-
-    `starting` contains markers that can also be operators or quotes and are therefore recognized only at the beginning
-    of a line.
-    """
-
-    line: str = ""
-    blocks: tuple[tuple[str, str], ...] = ()
-    strings: tuple[str, ...] = ()
-    starting: str = ""
-
-
 _DOUBLE, _SINGLE = r'"(?:\\.|[^"\\\n])*"', r"'(?:\\.|[^'\\\n])*'"
 # A quote before a name, as in Rust's lifetime `'a`, does not begin a string in languages with character literals.
 _CHARACTER = r"'(?:\\[^'\n]*|[^'\\\n])'"
@@ -52,36 +24,6 @@ _BACKTICK = r"(?s:`(?:\\.|[^`\\])*`)"
 _HASH, _SLASHES, _DASHES = r"(?<!\S)\#+", r"(?<!:)//+", r"--+"
 _C_BLOCK = (r"/\*+!?", r"\*+/")
 _HTML = (r"<!--+", r"--+>")
-
-_SIGNS: dict[str, _Signs] = {
-    "python": _Signs(r"\#+", strings=(*_TRIPLE, _DOUBLE, _SINGLE)),
-    "hash": _Signs(_HASH, strings=(_DOUBLE, _SINGLE)),
-    "c": _Signs(_SLASHES, (_C_BLOCK,), (_DOUBLE, _CHARACTER)),
-    "java": _Signs(_SLASHES, (_C_BLOCK,), (_TRIPLE[0], _DOUBLE, _CHARACTER)),
-    "javascript": _Signs(_SLASHES, (_C_BLOCK,), (_BACKTICK, _DOUBLE, _SINGLE)),
-    "go": _Signs(_SLASHES, (_C_BLOCK,), (r"`[^`]*`", _DOUBLE, _CHARACTER)),
-    "php": _Signs(rf"{_SLASHES}|{_HASH}(?!\[)", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE)),
-    "css": _Signs("", (_C_BLOCK,), (_DOUBLE, _SINGLE)),
-    "sql": _Signs(_DASHES, (_C_BLOCK,), (_DOUBLE, r"'(?:''|[^'\n])*'")),
-    "lua": _Signs(r"--+(?!\[=*\[)", ((r"--\[(?:=*)\[", r"\](?:=*)\]"),), (r"(?s:\[\[.*?\]\])", _DOUBLE, _SINGLE)),
-    "haskell": _Signs(r"--+(?![!#$%&*+./<=>?@\\^|~:])", ((r"\{-+", r"-+\}"),), (_DOUBLE, _CHARACTER)),
-    "lisp": _Signs(r";+", ((r"\#\|", r"\|\#"),), (r'(?s:"(?:\\.|[^"\\])*")',)),
-    "assembly": _Signs(rf";+|{_SLASHES}|{_HASH}", (_C_BLOCK,), (_DOUBLE, _CHARACTER)),
-    "percent": _Signs(r"(?<!\\)%+", strings=(_DOUBLE,)),
-    "html": _Signs("", (_HTML,)),
-    "script in html": _Signs(_SLASHES, (_C_BLOCK, _HTML), (_BACKTICK, _DOUBLE, _SINGLE)),
-    "basic": _Signs(r"'+", strings=(r'"[^"\n]*"',), starting=r"REM\b"),
-    "ocaml": _Signs(blocks=((r"\(\*+", r"\*+\)"),), strings=(_DOUBLE, _CHARACTER)),
-    "pascal": _Signs(_SLASHES, ((r"\(\*+", r"\*+\)"), (r"\{", r"\}")), (_SINGLE,)),
-    "fsharp": _Signs(_SLASHES, ((r"\(\*+", r"\*+\)"),), (_TRIPLE[0], _DOUBLE, _CHARACTER)),
-    "fortran": _Signs(r"!+", strings=(_DOUBLE, _SINGLE)),
-    "powershell": _Signs(_HASH, ((r"<\#", r"\#>"),), (_DOUBLE, r"'[^'\n]*'")),
-    # The markers for unknown languages. Ambiguous markers are recognized only at the beginning of a line.
-    "": _Signs(
-        rf"{_HASH}|(?<!\S)//+", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE), starting=r"""--+|;+|%+|"+|\*+(?!/)|REM\b"""
-    ),
-}  # fmt: skip
-
 _LANGUAGES: dict[str, str] = {
     "python": "python starlark bazel",
     "hash": "ruby perl perl6 raku shellscript sh bash zsh fish yaml toml makefile make dockerfile docker r elixir "
@@ -111,6 +53,109 @@ _LANGUAGES: dict[str, str] = {
 }
 _CHARACTERS = re.compile(r"[^\n]")
 _SIGNS_BY_LANGUAGE = {language: signs for signs, languages in _LANGUAGES.items() for language in languages.split()}
+_DEFINITION = re.compile(
+    r"""^\s*\(?(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|pub(?:\([^)]*\))?
+    |unsafe|extern|inline|virtual|override|const|partial|open|suspend|local|data)\s+)*
+    (?:def|class|function\*?|func|fun|fn|interface|struct|enum|trait|impl|type|module|namespace|record|object|protocol
+    |extension|sub|defmodule|defp|defn-?|defun|macro_rules!)(?<=[\w!*-])[\s(]""",
+    re.VERBOSE,
+)
+# Matches functions whose return type comes first, as in C, C++, Java and C#: `int add(int a, int b) {`
+_TYPED_FUNCTION = re.compile(
+    r"^\s*(?!(?:return|else|new|throw|case|if|for|while|switch|catch|do|await|yield|delete|using|import)\b)"
+    r"[A-Za-z_][\w:<>,\[\]&* .]*\s+[*&]*[A-Za-z_~][\w:~]*\s*\([^;]*\)?[^;]*\{?\s*$"
+)
+# Matches JavaScript class methods and shell functions: `render(props) {`
+_BARE_FUNCTION = re.compile(
+    r"^\s*(?!(?:if|for|while|switch|catch|with|function|return|do|else|select|match)\b)"
+    r"(?:(?:async|static|get|set|public|private|protected)\s+)*[*#]*[\w$-]+\s*\([^()]*\)\s*(?::[^={]+)?\{\s*\}?\s*$"
+)
+_ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
+_TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
+# Matches a word before `(`, `{`, `:`, `=` or `<`. The first match that is not a keyword is the definition's name.
+_NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
+_KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
+_CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|protocol|type|module|namespace)\s+$")
+# The number of lines to search upward for a definition, and downward for the definition's end.
+_MAX_LINES_UPWARDS, _MAX_LINES_DOWNWARDS = 400, 2_000
+_MAX_HEAD_LENGTH, _MAX_DECORATORS = 500, 20
+_BLOCK_BEGIN = re.compile(r"\s*(?:[)\]].*[:{]|\{|where)\s*$")
+_BLOCK_END = re.compile(r"\s*(?:[})\]]|end\b|fi\b|done\b|esac\b)")
+_DECORATOR = re.compile(r"\s*(?:@|#\[)\w")
+_MARK_FIRST = re.compile(r"AI(?P<mark>[!?])(?=$|[\s:,-])[\s:,-]*(?P<text>.*)$", re.IGNORECASE)
+_MARK_LAST = re.compile(r"(?<![\w.@/-])AI(?P<mark>[!?])$", re.IGNORECASE)
+_MARK = re.compile(r"\bAI[!?]", re.IGNORECASE)
+# The limits of the search for an instruction comment: lines above and below, and characters and lines to read.
+_NEAR, _LOOKED_THROUGH, _AT_ONCE = 40, 100_000, 512
+_ENDS = re.compile(r"\r\n?")
+# The maximum number of selected lines to check, of lines in an empty definition, and of characters in these lines.
+_SELECTED, _MAX_BODY_LINES, _MAX_BODY_CHARACTERS = 200, 60, 20_000
+_TODO = re.compile(r"\b(?:TODO|FIXME)\b")
+_EMPTY_STATEMENT = r"(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(.*\);?|unimplemented!\(.*\);?)"
+_EMPTY = re.compile(rf"\s*{_EMPTY_STATEMENT}\s*")
+# Matches the end of a definition with an empty body: braces, an indented block, or `end`. Quotes mask the strings.
+_EMPTY_BODY = re.compile(
+    rf"(?:(?<!\()\{{\s*+{_EMPTY_STATEMENT}?+\s*+\}}[;,]*+"
+    rf"|:[\s\"]*+{_EMPTY_STATEMENT}?+[\s\"]*+"
+    r"|\A[^\n]*+\n\s*+end)\s*+\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment. `lines` is its text without comment markers. `first` is the comment's first line in the document.
+
+    `is_alone` is True if no code precedes the comment on its line.
+    """
+
+    first: int
+    lines: tuple[str, ...]
+    is_alone: bool
+    is_block: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    """The comment markers and string patterns of a language.
+
+    `starting` contains markers that can also be operators or quotes and are therefore recognized only at the beginning
+    of a line.
+    """
+
+    line: str = ""
+    blocks: tuple[tuple[str, str], ...] = ()
+    strings: tuple[str, ...] = ()
+    starting: str = ""
+
+
+_SIGNS: dict[str, _Signs] = {
+    "python": _Signs(r"\#+", strings=(*_TRIPLE, _DOUBLE, _SINGLE)),
+    "hash": _Signs(_HASH, strings=(_DOUBLE, _SINGLE)),
+    "c": _Signs(_SLASHES, (_C_BLOCK,), (_DOUBLE, _CHARACTER)),
+    "java": _Signs(_SLASHES, (_C_BLOCK,), (_TRIPLE[0], _DOUBLE, _CHARACTER)),
+    "javascript": _Signs(_SLASHES, (_C_BLOCK,), (_BACKTICK, _DOUBLE, _SINGLE)),
+    "go": _Signs(_SLASHES, (_C_BLOCK,), (r"`[^`]*`", _DOUBLE, _CHARACTER)),
+    "php": _Signs(rf"{_SLASHES}|{_HASH}(?!\[)", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE)),
+    "css": _Signs("", (_C_BLOCK,), (_DOUBLE, _SINGLE)),
+    "sql": _Signs(_DASHES, (_C_BLOCK,), (_DOUBLE, r"'(?:''|[^'\n])*'")),
+    "lua": _Signs(r"--+(?!\[=*\[)", ((r"--\[(?:=*)\[", r"\](?:=*)\]"),), (r"(?s:\[\[.*?\]\])", _DOUBLE, _SINGLE)),
+    "haskell": _Signs(r"--+(?![!#$%&*+./<=>?@\\^|~:])", ((r"\{-+", r"-+\}"),), (_DOUBLE, _CHARACTER)),
+    "lisp": _Signs(r";+", ((r"\#\|", r"\|\#"),), (r'(?s:"(?:\\.|[^"\\])*")',)),
+    "assembly": _Signs(rf";+|{_SLASHES}|{_HASH}", (_C_BLOCK,), (_DOUBLE, _CHARACTER)),
+    "percent": _Signs(r"(?<!\\)%+", strings=(_DOUBLE,)),
+    "html": _Signs("", (_HTML,)),
+    "script in html": _Signs(_SLASHES, (_C_BLOCK, _HTML), (_BACKTICK, _DOUBLE, _SINGLE)),
+    "basic": _Signs(r"'+", strings=(r'"[^"\n]*"',), starting=r"REM\b"),
+    "ocaml": _Signs(blocks=((r"\(\*+", r"\*+\)"),), strings=(_DOUBLE, _CHARACTER)),
+    "pascal": _Signs(_SLASHES, ((r"\(\*+", r"\*+\)"), (r"\{", r"\}")), (_SINGLE,)),
+    "fsharp": _Signs(_SLASHES, ((r"\(\*+", r"\*+\)"),), (_TRIPLE[0], _DOUBLE, _CHARACTER)),
+    "fortran": _Signs(r"!+", strings=(_DOUBLE, _SINGLE)),
+    "powershell": _Signs(_HASH, ((r"<\#", r"\#>"),), (_DOUBLE, r"'[^'\n]*'")),
+    # The markers for unknown languages. Ambiguous markers are recognized only at the beginning of a line.
+    "": _Signs(
+        rf"{_HASH}|(?<!\S)//+", (_C_BLOCK, _HTML), (_DOUBLE, _SINGLE), starting=r"""--+|;+|%+|"+|\*+(?!/)|@?REM\b|::"""
+    ),
+}  # fmt: skip
 
 
 def find_comments(text: str, language_id: str, since: int = 0) -> Iterator[Comment]:
@@ -158,7 +203,9 @@ def _compile_tokens(name: str) -> re.Pattern[str]:
     parts = [f"(?P<string>{'|'.join(signs.strings)})"] if signs.strings else []
     blocks = "|".join(rf"{begin}.*?(?:{end}|\Z)" for begin, end in signs.blocks)
     parts.append(f"(?P<block>(?s:{blocks}))" if blocks else r"(?P<block>(?!))")
-    lines = "|".join(filter(None, (signs.line and f"(?:{signs.line})", signs.starting and rf"^[ \t]*{signs.starting}")))
+    lines = "|".join(
+        filter(None, (signs.line and f"(?:{signs.line})", signs.starting and rf"^[ \t]*(?:{signs.starting})"))
+    )
     parts.append(rf"(?P<line>(?:{lines})[^\n]*)" if lines else r"(?P<line>(?!))")
     return re.compile("|".join(parts), re.MULTILINE)
 
@@ -171,45 +218,6 @@ def _compile_edges(name: str, *, first: bool) -> re.Pattern[str]:
     begins = [*begins, *filter(None, (signs.line, signs.starting))] if first else begins
     ends = [end for _, end in signs.blocks]
     return re.compile(rf"\A\s*(?:{'|'.join(begins) or '(?!)'})|(?:{'|'.join(ends) or '(?!)'})\s*\Z")
-
-
-_DEFINITION = re.compile(
-    r"""^\s*\(?(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|pub(?:\([^)]*\))?
-    |unsafe|extern|inline|virtual|override|const|partial|open|suspend|local|data)\s+)*
-    (?:def|class|function\*?|func|fun|fn|interface|struct|enum|trait|impl|type|module|namespace|record|object|protocol
-    |extension|sub|defmodule|defp|defn-?|defun|macro_rules!)(?<=[\w!*-])[\s(]""",
-    re.VERBOSE,
-)
-# Matches functions whose return type comes first, as in C, C++, Java and C#: `int add(int a, int b) {`
-_TYPED_FUNCTION = re.compile(
-    r"^\s*(?!(?:return|else|new|throw|case|if|for|while|switch|catch|do|await|yield|delete|using|import)\b)"
-    r"[A-Za-z_][\w:<>,\[\]&* .]*\s+[*&]*[A-Za-z_~][\w:~]*\s*\([^;]*\)?[^;]*\{?\s*$"
-)
-# Matches JavaScript class methods and shell functions: `render(props) {`
-_BARE_FUNCTION = re.compile(
-    r"^\s*(?!(?:if|for|while|switch|catch|with|function|return|do|else|select|match)\b)"
-    r"(?:(?:async|static|get|set|public|private|protected)\s+)*[*#]*[\w$-]+\s*\([^()]*\)\s*(?::[^={]+)?\{\s*\}?\s*$"
-)
-_ARROW = re.compile(r"^\s*(?:export\s+)?(?:const|let|var)\s+\w+\s*(?::[^=]+)?=\s*(?:async\s+)?(?:\([^)]*\)|\w+)\s*=>")
-_TYPED_LANGUAGES = frozenset(("c", "cpp", "csharp", "java", "objective-c", "cuda-cpp", "dart", "arduino"))
-
-# Matches a word before `(`, `{`, `:`, `=` or `<`. The first match that is not a keyword is the definition's name.
-_NAME = re.compile(r"(?P<name>[\w$]+)\s*(?P<sign>[({:=<]|$)")
-_KEYWORDS = frozenset(("def", "func", "fun", "fn", "function", "sub", "defn", "impl", "async"))
-_CLASS = re.compile(r"\b(?:class|interface|struct|enum|trait|record|object|protocol|type|module|namespace)\s+$")
-# The number of lines to search upward for a definition, and downward for the definition's end.
-_MAX_LINES_UPWARDS, _MAX_LINES_DOWNWARDS = 400, 2_000
-_MAX_HEAD_LENGTH, _MAX_DECORATORS = 500, 20
-_BLOCK_BEGIN = re.compile(r"\s*(?:[)\]].*[:{]|\{|where)\s*$")
-_BLOCK_END = re.compile(r"\s*(?:[})\]]|end\b|fi\b|done\b|esac\b)")
-_DECORATOR = re.compile(r"\s*(?:@|#\[)\w")
-
-_MARK_FIRST = re.compile(r"AI(?P<mark>[!?])(?=$|[\s:,-])[\s:,-]*(?P<text>.*)$", re.IGNORECASE)
-_MARK_LAST = re.compile(r"(?<![\w.@/-])AI(?P<mark>[!?])$", re.IGNORECASE)
-_MARK = re.compile(r"\bAI[!?]", re.IGNORECASE)
-# The limits of the search for an instruction comment: lines above and below, and characters and lines to read.
-_NEAR, _LOOKED_THROUGH, _AT_ONCE = 40, 100_000, 512
-_ENDS = re.compile(r"\r\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,20 +378,6 @@ def _build_trigger(lines: Sequence[tuple[int, str]], mark: str) -> Iterator[Comm
     words = "\n".join(text.strip() for _, text in lines).strip()
     if mark and words:
         yield CommentTrigger(words, mark, lines[0][0], lines[-1][0])
-
-
-# The maximum number of selected lines to check, of lines in an empty definition, and of characters in these lines.
-_SELECTED, _MAX_BODY_LINES, _MAX_BODY_CHARACTERS = 200, 60, 20_000
-
-_TODO = re.compile(r"\b(?:TODO|FIXME)\b")
-_EMPTY_STATEMENT = r"(?:pass|\.\.\.|raise NotImplementedError(?:\(.*\))?|todo!\(.*\);?|unimplemented!\(.*\);?)"
-_EMPTY = re.compile(rf"\s*{_EMPTY_STATEMENT}\s*")
-# Matches the end of a definition with an empty body: braces, an indented block, or `end`. Quotes mask the strings.
-_EMPTY_BODY = re.compile(
-    rf"(?:(?<!\()\{{\s*+{_EMPTY_STATEMENT}?+\s*+\}}[;,]*+"
-    rf"|:[\s\"]*+{_EMPTY_STATEMENT}?+[\s\"]*+"
-    r"|\A[^\n]*+\n\s*+end)\s*+\Z"
-)
 
 
 def is_unfinished(document: Document, first: int, last: int | None = None) -> bool:

@@ -43,6 +43,10 @@ TOKEN_CAPABILITIES = {"thinklsp": {"renewToken": True}}
 QUICKFIX = "quickfix"
 REWRITE = "refactor.rewrite"
 COMPLETION_TRIGGERS = ("/", "@")
+_MAX_BODY_BYTES = 1024 * 1024
+_HEADER = re.compile(rb"Content-Length: ([1-9][0-9]{0,6})\r\n\r\n")
+_MAX_HEADER_BYTES = 64
+_ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 
 
 def build_capabilities(encoding: Encoding) -> dict[str, Any]:
@@ -60,12 +64,6 @@ def build_capabilities(encoding: Encoding) -> dict[str, Any]:
             "fileOperations": {},
         },
     }
-
-
-_MAX_BODY_BYTES = 1024 * 1024
-_HEADER = re.compile(rb"Content-Length: ([1-9][0-9]{0,6})\r\n\r\n")
-_MAX_HEADER_BYTES = 64
-_ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 
 
 def answer_initialize(source: int = 0, target: int = 1) -> FirstInput:

@@ -43,6 +43,17 @@ _log = logging.getLogger(__name__)
 _MAX_UNAUTHENTICATED = 64
 _AUTHENTICATION_SECONDS = 10.0
 _DRAIN_CHECK_SECONDS = 0.1
+_AUTHENTICATION_HELP = (
+    'This server requires its token in the initializationOptions of initialize: {"thinklsp": {"token": "…"}}. '
+    "The server printed the token when it started, unless a token file was given."
+)
+_CHUNK_BYTES = 256 * 1024
+# The limit is far above the usual size of the `initialize` params.
+_MAX_UNAUTHENTICATED_BYTES = 1024 * 1024
+# The beginning of a TLS handshake. Without this check, the decoder might wait indefinitely for a line ending.
+_TLS_HANDSHAKE = b"\x16\x03"
+# The keep-alive settings, which detect within two minutes a peer that vanished without closing the connection.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +222,6 @@ async def _read_messages(server: ThinkLspServer, stream: MessageStream, first: S
 
 Listen = Callable[[ListenConfig, ConnectionRegistry], AbstractAsyncContextManager[None]]
 
-_AUTHENTICATION_HELP = (
-    'This server requires its token in the initializationOptions of initialize: {"thinklsp": {"token": "…"}}. '
-    "The server printed the token when it started, unless a token file was given."
-)
-
 
 def matches_token(candidates: Iterable[object], token: str) -> bool:
     """Return whether any candidate equals the token. The comparison takes constant time."""
@@ -246,15 +252,6 @@ def _extract_token(params: Any) -> tuple[Any, list[object]]:
 
 def _encode_token(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-_CHUNK_BYTES = 256 * 1024
-# The limit is far above the usual size of the `initialize` params.
-_MAX_UNAUTHENTICATED_BYTES = 1024 * 1024
-# The beginning of a TLS handshake. Without this check, the decoder might wait indefinitely for a line ending.
-_TLS_HANDSHAKE = b"\x16\x03"
-# The keep-alive settings, which detect within two minutes a peer that vanished without closing the connection.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 
 
 @asynccontextmanager

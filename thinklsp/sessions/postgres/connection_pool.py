@@ -20,6 +20,8 @@ from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.sessions import tables
 from thinklsp.sessions.encryption import NO_ENCRYPTION, Rows, StoreCipher
 
+# PgBouncer in transaction mode does not keep prepared statements.
+_OPTIONS: Mapping[str, Any] = {"autocommit": True, "prepare_threshold": None}
 _MAX_CONNECTIONS = 4
 _MAX_LIFETIME_SECONDS = 1800.0
 # A failed server is noticed within seconds, and only the primary of several hosts is used.
@@ -32,6 +34,15 @@ _DEFAULTS: Mapping[str, Any] = {
     "keepalives_count": 3,
     "application_name": f"thinklsp/{__version__}",
 }
+# The sentences for refused statements, by SQLSTATE.
+_NO_TABLES = "session store at {place} has no tables for this version. Run `thinklsp store migrate`."
+_REFUSALS = {
+    "42P01": _NO_TABLES,
+    "42703": _NO_TABLES,
+    "42501": "role for the session store at {place} lacks rights. Run `thinklsp store migrate --role ROLE`.",
+    "57014": "session store at {place} took too long. Try again.",
+}
+_OTHER_REFUSAL = "session store at {place} has refused a statement (SQLSTATE {state})."
 _MIGRATE = "Run `thinklsp store migrate`."
 _ROLE = (
     "SELECT current_user, rolsuper OR rolbypassrls, pg_has_role(current_user, "
@@ -90,6 +101,7 @@ class StoreConnection(psycopg.Connection[Any]):
         super().__init__(*args, **kwargs)
         self.has_warning = False
         self.add_notice_handler(self._note)
+        self.adapters.register_loader("numeric", NumberLoader)
 
     def _note(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -97,13 +109,6 @@ class StoreConnection(psycopg.Connection[Any]):
 
 
 Pool = ConnectionPool[StoreConnection]
-
-
-def connect(conninfo: str) -> StoreConnection:
-    """Open a connection without a pool. Raises psycopg.Error."""
-    connection = StoreConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
-    _configure(connection)
-    return connection
 
 
 def acquire_pool(conninfo: str, check: Callable[[], None]) -> Pool:
@@ -131,20 +136,14 @@ def _create_pool(conninfo: str) -> Pool:
     return ConnectionPool(
         conninfo,
         connection_class=StoreConnection,
-        # PgBouncer in transaction mode does not keep prepared statements.
-        kwargs={"autocommit": True, "prepare_threshold": None},
+        kwargs=dict(_OPTIONS),
         min_size=0,
         max_size=_MAX_CONNECTIONS,
         max_lifetime=_MAX_LIFETIME_SECONDS,
-        configure=_configure,
         check=ConnectionPool.check_connection,
         open=True,
         name="thinklsp-sessions",
     )
-
-
-def _configure(connection: StoreConnection) -> None:
-    connection.adapters.register_loader("numeric", NumberLoader)
 
 
 def build_conninfo(url: str) -> str:
@@ -211,18 +210,8 @@ def is_connection_loss(error: psycopg.Error) -> bool:
 
 def build_refusal_error(error: psycopg.Error, place: str) -> SessionError:
     """Return an error with a sentence for a statement that the database at `place` has refused."""
-    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-        return SessionError(
-            f"The session store at {place} has no tables for this version. Run `thinklsp store migrate`."
-        )
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return SessionError(
-            f"The role for the session store at {place} lacks rights. Run `thinklsp store migrate --role ROLE`."
-        )
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return SessionError(f"The session store at {place} took too long. Try again.")
     state = error.sqlstate or type(error).__name__
-    return SessionError(f"The session store at {place} has refused a statement (SQLSTATE {state}).")
+    return SessionError(f"The {_REFUSALS.get(state, _OTHER_REFUSAL).format(place=place, state=state)}")
 
 
 @contextmanager
@@ -231,7 +220,7 @@ def open_connection(url: str) -> Iterator[StoreConnection]:
     also for errors of the database in the body of the `with` statement."""
     conninfo, place = build_conninfo(url), describe_address(url)
     try:
-        connection = connect(conninfo)
+        connection = StoreConnection.connect(conninfo, **_OPTIONS)
     except psycopg.Error as error:
         reason = " ".join(str(error).split()).removeprefix("connection failed: ").rstrip(".")
         raise StoreUnreachable(f"The session store at {place} is not reachable: {reason}.") from None
