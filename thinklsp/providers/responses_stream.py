@@ -68,9 +68,10 @@ def find_item_id(item: Mapping[str, Any]) -> str:
 class ItemDraft:
     """An output item that arrives in pieces.
 
-    `has_started` is true after the block's start. `finished_item` is None while the item is open. `unencrypted_item` is a finished thinking item without encrypted
-    content, which may still arrive in the final response. `shown_messages` contains the indexes of all messages in the
-    answer whose text was emitted. A blank line separates a message from the first one.
+    `has_started` is true after the block's start, and `finished_item` is None while the item is open.
+    `unencrypted_item` is a finished thinking item without encrypted content, which may still arrive in the final
+    response. `shown_messages` contains the indexes of all messages in the answer whose text was emitted. A blank line
+    separates a message from the first one.
     """
 
     def __init__(self, index: int, opening: Mapping[str, Any], shown_messages: set[int]) -> None:
