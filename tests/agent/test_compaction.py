@@ -230,8 +230,8 @@ def test_nothing_is_cut_where_nothing_is_gained() -> None:
     ],
 )
 def test_where_turns_begin(message: UserMessage, begins: bool) -> None:
-    parts = split_turns((UserMessage.from_text("first"), said("x"), message))
-    assert len(parts.turns) == 1 + begins
+    turns = split_turns((UserMessage.from_text("first"), said("x"), message))
+    assert len(turns) == 1 + begins
 
 
 def test_whose_thinking_is_bound() -> None:

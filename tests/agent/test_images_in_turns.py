@@ -42,7 +42,7 @@ def request_of(conversation: Conversation) -> ModelRequest:
 
 def test_a_prompt_with_images_begins_a_turn() -> None:
     conversation = (asked("Look.", SHOT), answered("I see."), asked("And?"), answered("No."))
-    assert [len(turn) for turn in split_turns(conversation).turns] == [2, 2]
+    assert [len(turn) for turn in split_turns(conversation)] == [2, 2]
     assert [block.text for block in extract_prompt(conversation[0])] == ["Look."]
 
 

@@ -214,7 +214,7 @@ async def test_a_failing_test_is_told_and_may_be_repaired(project: Played) -> No
     assert "AssertionError: 7 != 2" in told
     # With the edits, without them, and with the better ones.
     assert project.commands == [UNITTEST] * 3
-    assert len(split_turns(project.turn.session.conversation).turns) == 1
+    assert len(split_turns(project.turn.session.conversation)) == 1
 
 
 async def test_the_model_is_told_at_most_twice(project: Played) -> None:

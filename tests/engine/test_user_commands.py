@@ -48,9 +48,8 @@ class Desk:
     async def run(self, argv: list[str], *, seconds: float | None = None, folder: str | None = None) -> None:
         """As in a turn of its own."""
         user = load_user_settings({"THINKLSP_CONFIG": str(self.config)})
-        commands = UserCommands(self.runner, user, PermissionsFile.locate_beside(user.path), self.granted).replace_ask(
-            self._ask
-        )
+        permissions = PermissionsFile.locate_beside(user.path)
+        commands = UserCommands(self.runner, user, permissions, self.granted, self._ask)
         view = WorkspaceView([(WorkspaceFolder("file:///x", "x"), self.root)])
         before = len(self.asked)
         free = await commands.is_permitted(argv, folder)

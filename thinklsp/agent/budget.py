@@ -79,11 +79,6 @@ class _CountedRequest:
     input_tokens: int
     usage: Usage
 
-    def is_start_of(self, conversation: Conversation) -> bool:
-        """Return True if the conversation begins with the messages of this request. Conversations only grow."""
-        following = conversation[self.message_count - 1 :]
-        return bool(following) and self.last_message() is following[0]
-
 
 class ContextMeter:
     """The context meter of a session. The engine shares it between the session's turns but does not store it.
@@ -154,7 +149,9 @@ class ContextMeter:
         known = self._counted_request
         if known is None or known.model != request.model.id or _find_visible_start(request) >= known.message_count:
             return None
-        return known if known.is_start_of(request.conversation) else None
+        # Conversations only grow, so the same last message means the same conversation.
+        following = request.conversation[known.message_count - 1 :]
+        return known if following and known.last_message() is following[0] else None
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
         return self.convert_to_tokens(measure_messages(messages))
@@ -332,11 +329,6 @@ _OUTCOMES: Mapping[type[ProviderError], CallOutcome] = {
 }
 
 
-def _label_model(model: ModelInfo) -> ModelLabels:
-    """Return the labels of a model. Models that are not listed have one label, because users can invent names."""
-    return ModelLabels(model.provider, model.id if model.known else OTHER)
-
-
 class MeteredCaller:
     """The caller for a turn's model calls, including calls for summaries.
 
@@ -375,7 +367,9 @@ class MeteredCaller:
         if self._admit_call is not None:
             await self._admit_call(cost)
         finished: CallFinished | None = None
-        observed, before = self._observer.begin_call(_label_model(request.model)), self.usage.total
+        # Models that are not listed have one label, because users can invent names.
+        labels = ModelLabels(request.model.provider, request.model.id if request.model.known else OTHER)
+        observed, before = self._observer.begin_call(labels), self.usage.total
         outcome: CallOutcome = "cancelled"
         try:
             async with aclosing(self._caller.stream(request)) as events:

@@ -187,11 +187,10 @@ def plan_compaction(
 
     `is_turn_running` is true if the last turn has not ended.
     """
-    parts = split_turns(conversation)
-    if is_turn_running and not parts.turns:
+    turns = split_turns(conversation)
+    if is_turn_running and not turns:
         return None
-    finished = parts.turns[:-1] if is_turn_running else parts.turns
-    current = parts.turns[-1] if is_turn_running else ()
+    finished, current = (turns[:-1], turns[-1]) if is_turn_running else (turns, ())
     bound = binds_thinking(model)
     plans = []
     if not _must_summarize_turn(current, is_bound=bound):

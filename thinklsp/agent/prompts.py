@@ -197,7 +197,11 @@ def build_skill_list(skills: Sequence[Skill], sent_digest: str | None) -> str:
 
     A session that never had a skill gets no list.
     """
-    lines = [f"- {skill.name}: {_format_description(skill)}" for skill in sorted(skills, key=lambda skill: skill.name)]
+    lines = [
+        # A tag in a description cannot close the list.
+        f"- {skill.name}: {_SKILL_TAG_PATTERN.sub('&lt;', ' '.join(skill.description.split()))}"
+        for skill in sorted(skills, key=lambda skill: skill.name)
+    ]
     text = "\n".join((_SKILLS_INTRODUCTION, *lines)) if lines else _NO_SKILLS
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     if digest == sent_digest or (not lines and sent_digest is None):
@@ -214,11 +218,6 @@ def format_chosen_skill(skill: Skill) -> str:
 def remove_skills(prompt: str) -> str:
     """Return a prompt without its list of skills and without the skills that the user chose."""
     return _LIST_PATTERN.sub("", _CHOICE_PATTERN.sub("", prompt))
-
-
-def _format_description(skill: Skill) -> str:
-    """Return the description as one line. A tag in it cannot close the list."""
-    return _SKILL_TAG_PATTERN.sub("&lt;", " ".join(skill.description.split()))
 
 
 SYSTEM_PROMPT = """\

@@ -84,9 +84,7 @@ BUDGET_OMITTED_NOTICE = (
 
 def count_lost_answers(before: Conversation, after: Conversation) -> int:
     """Return the number of answers whose thinking is in `before` but not in `after`."""
-    return sum(1 for message in before if find_thinking_origin(message)) - sum(
-        1 for message in after if find_thinking_origin(message)
-    )
+    return len(_find_issuers(before)) - len(_find_issuers(after))
 
 
 def _find_issuers(conversation: Conversation) -> dict[int, Origin]:

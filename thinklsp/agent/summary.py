@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -39,24 +39,10 @@ _NOTE_PATTERN = re.compile(r"\s*<note>.*</note>\s*", re.DOTALL)
 SUMMARY_TAG = "conversation_summary"
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationTurns:
-    """A conversation split into turns.
-
-    `prefix` contains the messages before the first turn, such as an earlier summary.
-    """
-
-    prefix: Conversation
-    turns: tuple[Conversation, ...]
-
-
-def split_turns(conversation: Conversation) -> ConversationTurns:
+def split_turns(conversation: Conversation) -> tuple[Conversation, ...]:
+    """Split a conversation into turns, without the messages before the first one, such as an earlier summary."""
     starts = [index for index, message in enumerate(conversation) if extract_prompt(message)]
-    if not starts:
-        return ConversationTurns(conversation, ())
-    ends = (*starts[1:], len(conversation))
-    turns = tuple(conversation[start:end] for start, end in zip(starts, ends, strict=True))
-    return ConversationTurns(conversation[: starts[0]], turns)
+    return tuple(conversation[start:end] for start, end in pairwise((*starts, len(conversation))))
 
 
 def extract_prompt(message: Message) -> tuple[TextBlock, ...]:
@@ -437,7 +423,7 @@ def build_summary(
 
 
 def _extract_prompts(messages: Conversation) -> Iterator[tuple[TextBlock, ...]]:
-    for turn in split_turns(messages).turns:
+    for turn in split_turns(messages):
         yield extract_prompt(turn[0])
         yield from ((prompt,) for prompt in find_joined_prompts(turn))
 

@@ -209,7 +209,7 @@ def _measure_room(attempt: CompactionAttempt) -> tuple[int, int]:
         now = _limit_room(meter.convert_to_bytes(round(_FULL_SHARE * limit) - limits.present), least=0)
         return now, now
     kept = request.conversation[-1:]
-    if turns := split_turns(request.conversation).turns:
+    if turns := split_turns(request.conversation):
         kept = (build_task(turns[-1]), *kept)
     # A compaction starts at the limit, and both sizes are rounded.
     now = limits.limit - limits.present - 2

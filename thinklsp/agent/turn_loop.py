@@ -57,16 +57,12 @@ TakePrompts = Callable[[], Awaitable[tuple[TextBlock | ImageBlock, ...]]]
 """A function that returns the prompts which the user has sent since the last model call, and which join the turn."""
 
 
-async def take_no_prompts() -> tuple[TextBlock | ImageBlock, ...]:
-    """Return no prompts. Use this function for turns that prompts cannot join."""
-    return ()
-
-
 class TurnLoop:
     """The loop for a single turn. `run` can be called only once. `conversation` ends with the user's message.
 
     `emit` receives the events. After a ContextCompacted event, the loop continues with the compacted conversation.
-    `take_prompts` is called before each further model call. Its prompts follow the tool results in one user message.
+    `take_prompts` is called before each further model call. Its prompts follow the tool results in one user message. It
+    is None if prompts cannot join the turn.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class TurnLoop:
         caller: MeteredCaller,
         context: ToolContext,
         emit: Emit,
-        take_prompts: TakePrompts = take_no_prompts,
+        take_prompts: TakePrompts | None = None,
     ) -> None:
         self._conversation = conversation
         self._config = config
@@ -218,7 +214,9 @@ class TurnLoop:
 
     async def _join_prompts(self, message: UserMessage) -> UserMessage:
         """Add the prompts that join the turn to the message that the next model call sends, if there is such a call."""
-        prompts = await self._take_prompts() if self._steps_left > 0 else ()
+        if self._take_prompts is None or self._steps_left <= 0:
+            return message
+        prompts = await self._take_prompts()
         return replace(message, blocks=(*message.blocks, *prompts)) if prompts else message
 
     async def _commit(self, message: AssistantMessage, results: UserMessage | None, usage: Usage) -> None:

@@ -27,15 +27,20 @@ _MAX_REMINDERS = 2
 _HEAD_CHARACTERS, _TAIL_CHARACTERS = 2_000, 8_000
 _TOOL_NAME = "run_command"
 
-Argv = tuple[str, ...]
+
+@dataclass(frozen=True, slots=True)
+class TestCommand:
+    """A command that runs tests. `folder` is None for the root of the first workspace folder."""
+
+    argv: tuple[str, ...]
+    folder: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedTestRun:
     """A test run on an edit set. `is_clean` is true if the tested files contained only these edits."""
 
-    argv: Argv
-    folder: str | None
+    command: TestCommand
     edits: EditSet
     tests: ParsedTestRun
     is_clean: bool
@@ -68,7 +73,7 @@ class TestRunTracker:
         ran = await self._commands.run(argv, overlay, folder=folder, seconds=seconds, fresh=fresh)
         tests = parse_test_run(argv, ran)
         if tests is not None and overlay is self._overlay:
-            self.latest_run = TrackedTestRun(tuple(argv), folder, edits, tests, ran.is_clean)
+            self.latest_run = TrackedTestRun(TestCommand(tuple(argv), folder), edits, tests, ran.is_clean)
         return ran
 
     def find_current_run(self) -> TrackedTestRun | None:
@@ -76,15 +81,6 @@ class TestRunTracker:
         latest = self.latest_run
         is_current = latest is not None and latest.is_clean and latest.edits == self._overlay.build_edit_set()
         return latest if is_current else None
-
-
-@dataclass(frozen=True, slots=True)
-class _TestCommand:
-    argv: Argv
-    folder: str | None
-
-    def is_command_of(self, run: TrackedTestRun | None) -> bool:
-        return run is not None and (run.argv, run.folder) == (self.argv, self.folder)
 
 
 class EditVerification:
@@ -108,7 +104,7 @@ class EditVerification:
         latest = self._tracker.find_current_run()
         if latest is None or not latest.tests.outcome.ok:
             command = await self._find_command()
-            if command is not None and not command.is_command_of(latest):
+            if command is not None and (latest is None or command != latest.command):
                 reminder = await self._run_tests(command, can_continue=can_continue)
                 if reminder is not None:
                     return reminder
@@ -120,15 +116,15 @@ class EditVerification:
         await self._emit(Notice("info" if verified.ok else "warning", verified.format_sentence()))
         return verified
 
-    async def _find_command(self) -> _TestCommand | None:
+    async def _find_command(self) -> TestCommand | None:
         """Return a detected test command or the model's last test command, or None.
 
         Commands that run without asking the user have priority.
         """
         runner = await asyncio.to_thread(find_tests, self._overlay)
-        choices = [] if runner is None else [_TestCommand(argv, runner.folder) for argv in runner.commands]
+        choices = [] if runner is None else [TestCommand(argv, runner.folder) for argv in runner.commands]
         if (latest := self._tracker.latest_run) is not None:
-            choices.append(_TestCommand(latest.argv, latest.folder))
+            choices.append(latest.command)
         for command in choices:
             if await self._tracker.is_permitted(command.argv, command.folder):
                 return command
@@ -140,7 +136,7 @@ class EditVerification:
         )
         return choices[0] if self._verify == "always" else None
 
-    async def _run_tests(self, command: _TestCommand, *, can_continue: bool) -> UserMessage | None:
+    async def _run_tests(self, command: TestCommand, *, can_continue: bool) -> UserMessage | None:
         """Run the tests. Return a message for the model if tests fail and the model can continue."""
         ran = await self._run_command(command, self._overlay)
         latest = self._tracker.find_current_run()
@@ -158,7 +154,7 @@ class EditVerification:
         )
 
     async def _run_command(
-        self, command: _TestCommand, overlay: EditOverlay, title_suffix: str = ""
+        self, command: TestCommand, overlay: EditOverlay, title_suffix: str = ""
     ) -> CommandResult | None:
         self._runs += 1
         ran: CommandResult | None = None

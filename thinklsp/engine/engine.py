@@ -44,7 +44,6 @@ from thinklsp.settings.model import Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.command import Approval
-from thinklsp.tools.shadow_runner import ShadowRunner
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 
@@ -151,7 +150,8 @@ class Engine:
         provider, model = self.resolve_target(settings)
         check_images(images, model, () if known is None else known.conversation)
         select_adapter(provider, self.resolve_host(provider))
-        runner = await self._create_runner()
+        commands = self.user.file.commands
+        runner = await self._runner_factory(commands, self.user.environment) if commands.enabled else None
         build_config = partial(build_turn_config, settings=settings, request=request, has_commands=runner is not None)
         config, notices = build_config(model)
         session = known or await self.open_session(None, request.workspace)
@@ -184,11 +184,6 @@ class Engine:
             UsageLedger(self._spending),
             EditOverlay(request.view),
         )
-
-    async def _create_runner(self) -> ShadowRunner | None:
-        """Create the command runner for a turn, or return None if commands are disabled or there is no sandbox."""
-        commands = self.user.file.commands
-        return await self._runner_factory(commands, self.user.environment) if commands.enabled else None
 
     def get_meter(self, session_id: str) -> ContextMeter:
         """Return the session's context meter. The engine keeps only the most recently used meters."""

@@ -371,7 +371,7 @@ class Turn:
             instructions = self.request.instructions
             await compact_now(conversation, config, caller=caller, emit=emit, instructions=instructions)
             return TurnFinished("end_turn", self.output.text, "", self.usage.total)
-        commands = None if setup.commands is None else setup.commands.replace_ask(front.ask)
+        commands = None if setup.commands is None else replace(setup.commands, ask=front.ask)
         skills = self.output.instructions.skills or ()
         texts = SessionTexts(self.store.kept_texts, self.session.id)
         context = ToolContext(self.overlay, front.ask, front.editor, commands, skills, texts, front.ask_text)

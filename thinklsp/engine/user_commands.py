@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import SettingsError
@@ -17,7 +17,7 @@ from thinklsp.settings.user_file import CommandsSection, UserSettings
 from thinklsp.tools.command import Approval, PermissionRules, build_question, decide, derive_rule
 from thinklsp.tools.runners import Words, format_command
 from thinklsp.tools.shadow_runner import ShadowRunner, explain_missing_sandbox
-from thinklsp.tools.tool import CommandResult, Commands, NotPermitted
+from thinklsp.tools.tool import CommandResult, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOG = logging.getLogger(__name__)
@@ -52,9 +52,6 @@ class UserCommands:
     permissions: PermissionsFile
     session_approvals: set[Approval] = field(default_factory=set)
     ask: Ask = _skip_question
-
-    def replace_ask(self, ask: Ask) -> Commands:
-        return replace(self, ask=ask)
 
     async def aclose(self) -> None:
         await self.runner.aclose()
