@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
@@ -76,41 +76,6 @@ def test_laws(base, ours, theirs):
     assert merge(base, base, theirs) == MergedText(theirs)
     assert merge(base, ours, ours) == MergedText(ours)
     assert merge(base, ours, theirs) == merge(base, theirs, ours)
-
-
-@st.composite
-def scripted(draw):
-    """A base of distinct lines, and for each side what it does to each: the outcome is known without any diff."""
-    size = draw(st.integers(1, 14))
-    action = st.sampled_from(["keep"] * 6 + ["change", "delete", "insert", "both"])
-    plan = [(draw(action), draw(action)) for _ in range(size)]
-    base, sides = [], ([], [])
-    for n, actions in enumerate(plan):
-        base.append(f"base {n}\n")
-        for side, what in enumerate(actions):
-            # "both" is one change that the two sides share.
-            mark = "shared" if "both" in actions and actions[0] == actions[1] else f"side {side}"
-            new = {"keep": [f"base {n}\n"], "delete": [], "insert": [f"{mark} over {n}\n", f"base {n}\n"]}
-            sides[side].extend(new.get(what, [f"{mark} {n}\n"]))
-    return "".join(base), "".join(sides[0]), "".join(sides[1]), plan
-
-
-@given(scripted())
-def test_separate_changes_merge_and_touching_ones_conflict(case):
-    base, ours, theirs, plan = case
-    ours_at = [n for n, (mine, _) in enumerate(plan) if mine != "keep"]
-    theirs_at = [n for n, (_, other) in enumerate(plan) if other != "keep"]
-    result = merge(base, ours, theirs)
-    if all(abs(a - b) > 1 for a in ours_at for b in theirs_at):
-        assert isinstance(result, MergedText)
-        for side, at in ((ours, ours_at), (theirs, theirs_at)):
-            new = set(side.splitlines()) - set(base.splitlines())
-            assert new <= set(result.text.splitlines())
-            gone = {n for n in at if plan[n][0] == "delete" or plan[n][1] == "delete"}
-            assert not any(f"base {n}\n" in result.text for n in gone)
-    changes = {n: plan[n] for n in range(len(plan)) if plan[n] in (("change", "delete"), ("change", "change"))}
-    if changes:
-        assert isinstance(result, Conflict)
 
 
 @pytest.fixture(scope="module")
@@ -223,17 +188,6 @@ def test_blocks_are_common_rising_and_maximal(a, b):
         assert not set(a[i1:i2][:1]) & set(b[j1:j2][:1])
 
 
-@given(line_lists, line_lists)
-def test_short_scripts_are_shortest(a, b):
-    """Against the textbook table for the longest common subsequence. Lines of one text only decide about others."""
-    a, b = ([line for line in lines if line in {*a} & {*b}] for lines in (a, b))
-    table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
-    for i, x in enumerate(a):
-        for j, y in enumerate(b):
-            table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
-    assert sum(n for _, _, n in find_matching_blocks(a, b)) == table[-1][-1]
-
-
 def test_frequent_lines_do_not_cut_a_rewritten_passage():
     around = ["}\n", "\n"] * 20
     a = [*around, *(line for n in range(9) for line in (f"old {n}\n", f"old {n}, too\n")), *around]
@@ -241,18 +195,6 @@ def test_frequent_lines_do_not_cut_a_rewritten_passage():
     a.insert(46, "}\n")
     b.insert(52, "}\n")
     assert find_changed_blocks(a, b) == [(40, 59, 40, 59)]
-
-
-@given(st.integers(0, 2**32), st.integers(400, 900))
-@settings(max_examples=examples(15), deadline=None)
-@example(0, 451)  # Every line of the old text is the same.
-def test_long_scripts_are_right_too(seed, size):
-    """Where a search is cut short, the next one goes on."""
-    a = [str(seed * 31 * n % 7919) for n in range(size)]
-    b = [line if n % 3 else f"new {line}" for n, line in enumerate(a)]
-    common = [n for n in range(size) if n % 3]
-    assert sum(n for *_, n in find_matching_blocks(a, b)) >= len(common) * 0.9
-    assert all(a[x : x + n] == b[y : y + n] for x, y, n in find_matching_blocks(a, b))
 
 
 def change_large_file(kind):

@@ -9,7 +9,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -135,7 +135,11 @@ def _serve(args: argparse.Namespace) -> int:
 def _run_command(name: str, argv: Sequence[str]) -> int:
     """Run a subcommand. If it fails, print a message to standard error."""
     try:
-        code = _load_and_run(name, argv)
+        with reduce_gc():
+            module = import_module(f"thinklsp.cli.{name.replace('-', '_')}")
+        parser = _Parser(prog=f"thinklsp {name}", description=module.__doc__)
+        module.add_arguments(parser)
+        code: int = module.run(parser.parse_args(list(argv)))
         sys.stdout.flush()
         return code
     except ThinkLspError as error:
@@ -159,15 +163,6 @@ def _report_write_error(name: str, error: OSError) -> int:
     if not isinstance(error, BrokenPipeError):
         sys.stderr.write(f"{name}: cannot write the output: {error.strerror}.\n")
     return 1
-
-
-def _load_and_run(name: str, argv: Sequence[str]) -> int:
-    with reduce_gc():
-        module = import_module(f"thinklsp.cli.{name.replace('-', '_')}")
-    parser = _Parser(prog=f"thinklsp {name}", description=module.__doc__)
-    module.add_arguments(parser)
-    command: Callable[[argparse.Namespace], int] = module.run
-    return command(parser.parse_args(list(argv)))
 
 
 def prepare_streams() -> bool:

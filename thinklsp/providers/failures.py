@@ -317,7 +317,12 @@ _ROWS = (
     _Row("responses", None, r"reasoning\.effort", _EFFORT),
     _Row("responses", None, "param=reasoning|encrypted content is not supported", _UNSET),
     # The model has no tools, or does not exist.
-    _Row("", None, r"(?:(?P<model>\S+) )?does not support (?:tools?|function calling)\b|support tool use", _NO_TOOLS),
+    _Row(
+        "",
+        None,
+        r"(?:(?P<model>\S{1,200}) )?does not support (?:tools?|function calling)\b|support tool use",
+        _NO_TOOLS,
+    ),
     _Row(
         "",
         None,

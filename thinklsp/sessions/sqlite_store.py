@@ -470,7 +470,10 @@ def _open_sound(place: _Location) -> OpenedDatabase:
             connection.close()
             return _open_newer(path, place.timeout_seconds)
         if version < latest:
-            _back_up(connection, path, version)
+            if version > 0:
+                with closing(sqlite3.connect(create_private_copy(f"{path}.copying"))) as copy:
+                    connection.backup(copy)
+                os.replace(f"{path}.copying", build_backup_path(path, version + 1))
             migrate(connection, place.migrations)
         ledger.delete_old_edits(connection)
         session_rows.delete_old_fallbacks(connection)
@@ -573,14 +576,6 @@ def _check_schema(connection: SqliteConnection, migrations: Mapping[int, str]) -
         migrate(model, migrations)
         if set(model.execute(query)) != set(connection.execute(query)):
             raise build_corruption_error("the schema is not that of its version")
-
-
-def _back_up(connection: SqliteConnection, path: str, version: int) -> None:
-    if version == 0:
-        return
-    with closing(sqlite3.connect(create_private_copy(f"{path}.copying"))) as copy:
-        connection.backup(copy)
-    os.replace(f"{path}.copying", build_backup_path(path, version + 1))
 
 
 def _erase_traces(connection: SqliteConnection) -> bool:

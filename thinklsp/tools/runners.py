@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -179,6 +178,7 @@ def _find_unknown(options: _Options, rest: Sequence[str]) -> Iterator[str]:
 _MAX_TEST_FILES = 40
 _TEST_FOLDERS = ("tests", "test")
 _TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")
+_PYTEST_SECTION = re.compile(r"^\[(?:tool[.:])?pytest\b", re.MULTILINE)
 _INTERPRETERS = (".venv/bin/python", "venv/bin/python")
 # The extensions of the files that each language's tests cover.
 _PYTHON_FILES = frozenset(("py", "pyi", "pyx", "toml", "cfg"))
@@ -247,7 +247,9 @@ def _find_python_tests(reader: _FolderReader) -> tuple[Words, ...] | None:
 
 def _choose_python_runner(reader: _FolderReader) -> Words | None:
     pytest = ("-m", "pytest")
-    if reader.has_file("pytest.ini") or reader.has_file("conftest.py") or _has_pytest(reader):
+    if reader.has_file("pytest.ini") or reader.has_file("conftest.py"):
+        return pytest
+    if any(_PYTEST_SECTION.search(reader.load_text(name)) for name in ("pyproject.toml", "setup.cfg", "tox.ini")):
         return pytest
     for folder in (*_TEST_FOLDERS, ""):
         names = reader.list_names(folder, _TEST_FILE)
@@ -262,14 +264,6 @@ def _choose_python_runner(reader: _FolderReader) -> Words | None:
             return ("-m", "unittest", "discover", "-s", folder)
         return ("-m", "unittest")
     return None
-
-
-def _has_pytest(reader: _FolderReader) -> bool:
-    with suppress(tomllib.TOMLDecodeError):
-        tool = tomllib.loads(reader.load_text("pyproject.toml")).get("tool")
-        if isinstance(tool, dict) and "pytest" in tool:
-            return True
-    return "[tool:pytest]" in reader.load_text("setup.cfg") or "[pytest]" in reader.load_text("tox.ini")
 
 
 def _has_script(text: str) -> bool:
@@ -289,27 +283,27 @@ class _FolderReader:
     folder: Place
 
     def has_file(self, name: str) -> bool:
-        place = self._resolve(name)
         with suppress(PathRefused):
+            place = self._resolve(name)
             return place is not None and self.overlay.find_kind(place) in ("file", "link")
         return False
 
     def load_text(self, name: str) -> str:
-        place = self._resolve(name)
         with suppress(PathRefused):
+            place = self._resolve(name)
             file_text = None if place is None or not self.has_file(name) else self.overlay.peek(place)
             return "" if file_text is None else file_text.text
         return ""
 
     def list_names(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
         """Return the sorted names that match, including files on disk, the turn's edits and open documents."""
-        below = self._resolve(folder) if folder else self.folder
-        names: set[str] = set()
+        below, names = self.folder, set[str]()
         with suppress(PathRefused):
-            listing = None if below is None else self.overlay.view.list_folder(below)
+            below = (self._resolve(folder) if folder else None) or self.folder
+            listing = self.overlay.view.list_folder(below)
             names |= set() if listing is None else {*listing.files}
         for place in (*self.overlay.list_changed(), *self.overlay.view.list_open_places()):
-            if below is not None and place.root is below.root and place.path is not None and below.path is not None:
+            if place.root is below.root and place.path is not None and below.path is not None:
                 *above, name = place.path.parts
                 names |= {name} if tuple(above) == below.path.parts else set()
         return sorted(n for n in names if pattern.fullmatch(n) and self.has_file(f"{folder}/{n}".lstrip("/")))
@@ -317,9 +311,7 @@ class _FolderReader:
     def _resolve(self, name: str) -> Place | None:
         if self.folder.root is None or self.folder.path is None:
             return None
-        with suppress(PathRefused):
-            return self.overlay.view.build_place(self.folder.root, (*self.folder.path.parts, *name.split("/")))
-        return None
+        return self.overlay.view.build_place(self.folder.root, (*self.folder.path.parts, *name.split("/")))
 
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")

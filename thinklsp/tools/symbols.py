@@ -201,8 +201,9 @@ def _clip(line: str) -> str:
     return clip_line(line.rstrip("\r\n"), _MAX_LINE)
 
 
-def format_head(count: int, noun: str, name: str, source: str) -> str:
-    return f"{count or 'No'} {noun}{'' if count == 1 else 's'} of {quote_path(name)} ({source})"
+def _format_hits(count: int, noun: str, name: str, source: str, blocks: Sequence[str]) -> ToolOutput:
+    head = f"{count or 'No'} {noun}{'' if count == 1 else 's'} of {quote_path(name)} ({source})"
+    return ToolOutput(join_within_limit(head, blocks, count))
 
 
 def join_within_limit(head: str, blocks: Iterable[str], count: int) -> str:
@@ -293,35 +294,30 @@ class FindDefinition(_SymbolTool):
             ask_editor(context.editor.find_definition, points), build_hover_block(context.editor, points)
         )
         if targets:
-            head = format_head(len(targets), "definition", query.name, BY_EDITOR)
             blocks = build_target_blocks(targets, context.overlay, MAX_DEFINITION_LINES)
-            return ToolOutput(join_within_limit(head, [*hover, *blocks], len(targets)))
+            return _format_hits(len(targets), "definition", query.name, BY_EDITOR, [*hover, *blocks])
         hits = await _search(query, context.overlay, definitions=True)
         if not hits.entries:
-            return ToolOutput(await self._find_by_name(query.name, hits, hover, context))
-        head = format_head(len(hits.entries), "definition", query.name, _BY_SYNTAX)
+            return await self._find_by_name(query.name, hits, hover, context)
         listed = hits.entries[:_MAX_DEFINITIONS]
         blocks = [
             format_definition(place, symbol, hits.lines[place.key]) for place, _, symbol in listed if symbol is not None
         ]
-        return ToolOutput(
-            join_within_limit(head, [*hover, *blocks, *_format_rest(hits, len(listed))], len(hits.entries))
-        )
+        blocks = [*hover, *blocks, *_format_rest(hits, len(listed))]
+        return _format_hits(len(hits.entries), "definition", query.name, _BY_SYNTAX, blocks)
 
-    async def _find_by_name(self, name: str, hits: _Hits, hover: Sequence[str], context: ToolContext) -> str:
+    async def _find_by_name(self, name: str, hits: _Hits, hover: Sequence[str], context: ToolContext) -> ToolOutput:
         """List the symbols with this name that the editor finds, for example in libraries."""
         reported = await context.editor.find_symbols(name)
         matching = [] if reported is None else [each.target for each in reported.symbols if is_named(each.name, name)]
         if not matching:
             hint = f"use search_text to find mentions. ({_BY_SYNTAX})"
-            return "\n".join((f"No definition of {quote_path(name)} was found; {hint}", *hover, *hits.notes))
+            return ToolOutput(
+                "\n".join((f"No definition of {quote_path(name)} was found; {hint}", *hover, *hits.notes))
+            )
         targets = tuple(dict.fromkeys(matching))[:_MAX_DEFINITIONS]
-        head = format_head(len(targets), "definition", name, _BY_NAME)
-        return join_within_limit(
-            head,
-            [*hover, *build_target_blocks(targets, context.overlay, MAX_DEFINITION_LINES), *hits.notes],
-            len(targets),
-        )
+        blocks = [*hover, *build_target_blocks(targets, context.overlay, MAX_DEFINITION_LINES), *hits.notes]
+        return _format_hits(len(targets), "definition", name, _BY_NAME, blocks)
 
 
 class FindReferences(_SymbolTool):
@@ -336,13 +332,13 @@ class FindReferences(_SymbolTool):
         query, points = await run_in_thread(_build_query, args, context.overlay)
         targets = await ask_editor(context.editor.find_references, points)
         if targets:
-            head = format_head(len(targets), "reference", query.name, BY_EDITOR)
-            return ToolOutput(join_within_limit(head, build_target_blocks(targets, context.overlay, 1), len(targets)))
+            blocks = build_target_blocks(targets, context.overlay, 1)
+            return _format_hits(len(targets), "reference", query.name, BY_EDITOR, blocks)
         hits = await _search(query, context.overlay, definitions=False)
-        head = format_head(len(hits.entries), "reference", query.name, _BY_SYNTAX)
         listed = hits.entries[:_MAX_REFERENCES]
         lines = [format_line(place.label, number, hits.lines[place.key]) for place, number, _ in listed]
-        return ToolOutput(join_within_limit(head, [*lines, *_format_rest(hits, len(listed))], len(hits.entries)))
+        blocks = [*lines, *_format_rest(hits, len(listed))]
+        return _format_hits(len(hits.entries), "reference", query.name, _BY_SYNTAX, blocks)
 
 
 def _build_query(args: SymbolArguments, overlay: EditOverlay) -> tuple[_Query, tuple[Point, ...]]:

@@ -232,27 +232,25 @@ def _read_mode(
 ) -> AnthropicThinkingMode:
     config = request.thinking
     default: AnthropicThinkingDisplay = "omitted" if traits.modern else "summarized"
-    if config is None:
-        return AnthropicThinkingMode(
-            "adaptive" if traits.thinks_unasked else "disabled",
-            default,
-            effort=effort,
-            reports_drops=_BINDING_BETA in betas,
-        )
-    _check_thinking_kind(config.type, traits)
+    reports_drops = _BINDING_BETA in betas
+    kind: ThinkingKind = "adaptive" if traits.thinks_unasked else "disabled"
+    if config is not None:
+        kind = config.type
+        _check_thinking_kind(kind, traits)
     if not isinstance(config, _Adaptive | _Manual):
-        return AnthropicThinkingMode(config.type, default, effort=effort, reports_drops=_BINDING_BETA in betas)
-    if "block_binding" in config.model_fields_set and _BINDING_BETA not in betas:
-        reject(f"thinking.{config.type}.block_binding: Extra inputs are not permitted")
+        return AnthropicThinkingMode(kind, default, effort=effort, reports_drops=reports_drops)
+    binding = config.block_binding
+    if binding is not None and not reports_drops:
+        reject(f"thinking.{kind}.block_binding: Extra inputs are not permitted")
     interleaves = traits.interleaves == "always" or (traits.interleaves == "with_header" and _INTERLEAVED_BETA in betas)
     return AnthropicThinkingMode(
-        config.type,
+        kind,
         config.display or default,
         budget=config.budget_tokens if isinstance(config, _Manual) else None,
         effort=effort,
-        is_interleaved=config.type != "enabled" or interleaves,
-        drop_unbound=config.block_binding is not None and config.block_binding.prefix_mismatch_behavior == "drop_block",
-        reports_drops=_BINDING_BETA in betas,
+        is_interleaved=kind != "enabled" or interleaves,
+        drop_unbound=binding is not None and binding.prefix_mismatch_behavior == "drop_block",
+        reports_drops=reports_drops,
     )
 
 
@@ -263,22 +261,8 @@ def _check_thinking_kind(kind: ThinkingKind, traits: AnthropicTraits) -> None:
         "between_tools": not traits.between_tools,
         "disabled": traits.off == "never",
     }
-    if not is_rejected[kind]:
-        return
-    if kind == "adaptive":
-        reject("adaptive thinking is not supported on this model")
-    if kind == "disabled" and traits.between_tools:
-        reject(
-            'To turn thinking off on this model, send "thinking": {"type": "between_tools"} instead of '
-            '{"type": "disabled"}.'
-        )
-    hint = "" if kind == "between_tools" else f" {_USE_ADAPTIVE}"
-    if kind == "disabled" and traits.manual:
-        hint = (
-            " Thinking defaults to adaptive mode when not specified; "
-            'use "thinking.type.enabled" with "budget_tokens" for extended thinking.'
-        )
-    reject(f'"thinking.type.{kind}" is not supported for this model.{hint}')
+    if is_rejected[kind]:
+        reject(f'"thinking.type.{kind}" is not supported for this model. {_USE_ADAPTIVE}')
 
 
 def _check_tools(tools: Sequence[Any]) -> None:

@@ -181,11 +181,7 @@ def _reject_key(place: str) -> None:
     reject(f"Unsupported parameter: '{place}' is not supported with this model.", place, "unsupported_parameter")
 
 
-_FORBIDDEN_IF_STRICT = frozenset(
-    {"allOf", "dependentRequired", "dependentSchemas", "else", "if", "not", "oneOf", "patternProperties", "then"}
-)
 _ROOT_COMPOSITION = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
-_TYPE_KEYS = frozenset({"$ref", "anyOf", "const", "enum", "type"})
 # A function name in a tool definition or in a tool call.
 _FunctionName = Annotated[str, Field(min_length=1, max_length=128, pattern="^[a-zA-Z0-9_-]+$")]
 
@@ -195,7 +191,7 @@ class _Function(Shape):
     name: _FunctionName
     description: str | None = None
     parameters: dict[str, Any]
-    strict: bool | None = None
+    strict: Literal[False] | None = None
 
 
 def check_tools(tools: Sequence[Any]) -> frozenset[str]:
@@ -207,7 +203,6 @@ def check_tools(tools: Sequence[Any]) -> frozenset[str]:
         if read.name in names:
             reject(f"Invalid '{place}.name': '{read.name}'. Tool names must be unique.", f"{place}.name")
         problem = _find_root_problem(read.parameters) or _find_items_problem(read.parameters)
-        problem = problem or (_find_strict_problem(read.parameters) if read.strict else None)
         if problem is not None:
             message = f"Invalid schema for function '{read.name}': {problem}"
             reject(message, f"{place}.parameters", "invalid_function_parameters")
@@ -229,21 +224,6 @@ def _find_items_problem(schema: Mapping[str, Any]) -> str | None:
     for path, part in _iter_schemas(schema, ()):
         if part.get("type") == "array" and "items" not in part:
             return f"In context={path}, array schema missing items."
-    return None
-
-
-def _find_strict_problem(schema: Mapping[str, Any]) -> str | None:
-    for path, part in _iter_schemas(schema, ()):
-        if forbidden := sorted(_FORBIDDEN_IF_STRICT & part.keys()):
-            return f"In context={path}, '{forbidden[0]}' is not permitted."
-        if not _TYPE_KEYS & part.keys():
-            return f"In context={path}, schema must have a 'type' key."
-        kind = part.get("type")
-        if kind == "object" or (isinstance(kind, list) and "object" in kind):
-            if part.get("additionalProperties") is not False:
-                return f"In context={path}, 'additionalProperties' is required to be supplied and to be false."
-            if {*(part.get("required") or ())} != {*(part.get("properties") or ())}:
-                return f"In context={path}, 'required' is required to be an array including every key in properties."
     return None
 
 

@@ -33,6 +33,10 @@ from thinklsp.sessions.tables import list_columns, recode
 
 # A number of our own for `pg_advisory_xact_lock`, so that only one process migrates at a time.
 _MIGRATION_LOCK = 0x7468696E6B6C7370
+_NO_STANDBYS = (
+    "The database has replicas, but `synchronous_standby_names` is empty. A failover would lose the last answers "
+    "although thinklsp has confirmed them. Set it to the names of your standby servers."
+)
 _BATCH = 100
 _PRUNE_BATCH = (
     "DELETE FROM session USING (SELECT tenant, account, id FROM session AS old WHERE updated < ? AND NOT EXISTS ("  # noqa: S608 - a constant
@@ -144,7 +148,11 @@ def check_store(url: str) -> StoreCheck:
             check_schema(connection, place)
         except SessionError as error:
             problems.append(str(error))
-        problems += _check_replicas(connection)
+        [(standbys, replicas)] = connection.execute(
+            "SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)"
+        ).fetchall()
+        if replicas and not standbys:
+            problems.append(_NO_STANDBYS)
         facts = (
             ("address", place),
             ("server", f"PostgreSQL {connection.info.parameter_status('server_version')}"),
@@ -153,17 +161,6 @@ def check_store(url: str) -> StoreCheck:
             ("connection", "encrypted" if connection.pgconn.ssl_in_use else "not encrypted (this machine)"),
         )
     return StoreCheck(facts, tuple(problems))
-
-
-def _check_replicas(connection: StoreConnection) -> Iterator[str]:
-    [(standbys, replicas)] = connection.execute(
-        "SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)"
-    ).fetchall()
-    if replicas and not standbys:
-        yield (
-            "The database has replicas, but `synchronous_standby_names` is empty. A failover would lose the last "
-            "answers although thinklsp has confirmed them. Set it to the names of your standby servers."
-        )
 
 
 def prune(url: str, age: timedelta) -> int:
@@ -274,44 +271,36 @@ def encrypt_store(
 
 
 def _rewrap_keys(rows: PostgresConnection, tenant: str, keys: TenantKeys) -> Iterator[tuple[Owner, Outcome]]:
+    """Encrypt the keys of sessions with the tenant's current key."""
     query = "SELECT account, session, tenant_key, content FROM session_key WHERE tenant = ? AND tenant_key != ?"
     for account, session_id, *wrapped in rows.execute(query, (tenant, keys.get_current_id())).fetchall():
         owner = (tenant, account, session_id)
         keys.refresh()
-        yield owner, _rewrap_key(rows, owner, WrappedKey(*wrapped), keys)
+        try:
+            key = keys.unwrap(WrappedKey(*wrapped), owner)
+        except SessionError:
+            yield owner, "lost"
+            continue
+        rows.execute(
+            f"UPDATE session_key SET tenant_key = ?, content = ? WHERE {_OWN} AND session = ? AND content = ?",  # noqa: S608 - a constant
+            (*keys.wrap(key, owner), *owner, wrapped[1]),
+        )
+        yield owner, "rewrapped"
 
 
 def _encrypt_sessions(
     connection: StoreConnection, rows: PostgresConnection, tenant: str, keys: TenantKeys
 ) -> Iterator[tuple[Owner, Outcome]]:
-    for account, session_id in _list_unencrypted(rows, tenant):
+    query = (
+        "SELECT account, id FROM session WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM session_key AS key "
+        "WHERE (key.tenant, key.account, key.session) = (session.tenant, session.account, session.id))"
+    )
+    for account, session_id in rows.execute(query, (tenant,)).fetchall():
         owner = (tenant, account, session_id)
         keys.refresh()
         with connection.transaction():
             outcome = _encrypt_session(rows, owner, keys)
         yield owner, outcome
-
-
-def _rewrap_key(rows: PostgresConnection, owner: Owner, wrapped: WrappedKey, keys: TenantKeys) -> Outcome:
-    """Encrypt the key of a session with the tenant's current key."""
-    try:
-        key = keys.unwrap(wrapped, owner)
-    except SessionError:
-        return "lost"
-    renewed = keys.wrap(key, owner)
-    rows.execute(
-        f"UPDATE session_key SET tenant_key = ?, content = ? WHERE {_OWN} AND session = ? AND content = ?",  # noqa: S608 - a constant
-        (*renewed, *owner, wrapped.content),
-    )
-    return "rewrapped"
-
-
-def _list_unencrypted(rows: PostgresConnection, tenant: str) -> list[tuple[str, str]]:
-    query = (
-        "SELECT account, id FROM session WHERE tenant = ? AND NOT EXISTS (SELECT 1 FROM session_key AS key "
-        "WHERE (key.tenant, key.account, key.session) = (session.tenant, session.account, session.id))"
-    )
-    return [(account, session_id) for account, session_id in rows.execute(query, (tenant,))]
 
 
 def _encrypt_session(rows: PostgresConnection, owner: Owner, keys: TenantKeys) -> Outcome:

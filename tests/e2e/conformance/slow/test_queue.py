@@ -225,11 +225,6 @@ async def test_a_session_takes_at_most_16_waiting_prompts(begin: Begin) -> None:
     await outside.result(turn)
 
 
-async def test_a_free_session_needs_no_queue(begin: Begin) -> None:
-    outside = await begin(answer(Text("Here.")))
-    assert (await outside.turn("thinklsp.chat", {"prompt": "Hello?", "queue": True}))["text"] == "Here."
-
-
 @pytest.mark.parametrize("watched", [True, False])
 async def test_failure_of_a_turn_with_two_prompts_is_one_message(begin: Begin, *, watched: bool) -> None:
     hold = Hold()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
 from tests.support.signing_rules import exact, without_cache_control
 from tests.support.signing_server import Failure, Hold, Redacted, Text, Thinking, answer
-from tests.support.watching import HANG_SECONDS
 
 FILES = {"a.py": "x = 1\n"}
 LOOKS = (
@@ -174,18 +172,3 @@ async def test_a_prompt_that_is_sent_again_is_not_told_twice(begin: Begin) -> No
     session = await cancel(outside, hold)
     await chat(outside, f"{LOST} Please.", sessionId=session)
     assert said(outside.provider.requests[-1].body).count(LOST) == 1
-
-
-async def test_a_prompt_survives_kill_9_before_its_first_step(begin: Begin) -> None:
-    hold = Hold()
-    outside = await begin(answer(Thinking(), hold), say("Done."))
-    start_chat(outside, LOST, token="t")
-    async with asyncio.timeout(HANG_SECONDS):
-        await hold.reached.wait()
-    await outside.kill()
-    await outside.restart(kill=True)
-    [entry] = await outside.client.command("thinklsp.sessions")
-    shown = await sessions(outside, op="show", sessionId=entry["sessionId"])
-    assert f"## You\n\n{LOST}\n\n*No answer: thinklsp stopped during the turn*" in str(shown["text"])
-    await chat(outside, "And now?", sessionId=entry["sessionId"])
-    assert LOST in said(outside.provider.requests[-1].body)

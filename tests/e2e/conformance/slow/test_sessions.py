@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.acting import begin_talk, chat, reach, read_file, release, say, send, start_chat, sum_usage, write_prompt
+from tests.e2e.acting import chat, reach, read_file, release, say, start_chat, sum_usage
 from tests.e2e.acting import refused as refused_request
 from tests.e2e.conftest import Begin
 from tests.support.canary import Canary
@@ -220,19 +220,6 @@ async def test_the_terminal_goes_on_with_a_session_of_the_editor(begin: Begin) -
     told = said(outside.provider.requests[-1].body)
     assert all(words in told for words in ("One?", "Two?", "Three?", "Three.", "Four?"))
     assert "Refused?" not in told
-
-
-async def test_the_terminal_goes_on_after_slash_commands(begin: Begin) -> None:
-    """What they change is no turn, and the session is let go of all the same: the one that is cleared, too."""
-    outside, _, uri = await begin_talk(begin, "One?", say("One."), say("Two."), *[say("Three.")] * 2)
-    first = (await send(outside, uri))["sessionId"]
-    for commands in ("/effort high\n", "/effort low\n/clear\nTwo?\n", "/effort high\n"):
-        write_prompt(outside, uri, commands)
-        last = (await send(outside, uri))["sessionId"]
-    assert last != first
-    for identity in (first, last):
-        done = await asyncio.to_thread(terminal, outside, "ask", "--session", identity, "--json", "Three?")
-        assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_the_terminal_sees_what_the_editor_sees_and_no_secret(begin: Begin) -> None:
