@@ -247,12 +247,8 @@ def _write_response(
     head = {"modelVersion": context.traits.id, "responseId": context.answer_id}
     if answer.stop_reason == "refusal" and not answer.parts:
         usage = _build_usage(compute_usage(input_usage, 0, 0, answer.usage), None)
-        reason = (
-            explanation = answer.refusal and answer.refusal.explanation
-            reason = {"blockReasonMessage": explanation} if explanation else {}
-            if (answer.refusal and answer.refusal.explanation)
-            else {}
-        )
+        explanation = answer.refusal and answer.refusal.explanation
+        reason = {"blockReasonMessage": explanation} if explanation else {}
         return ((0, {"promptFeedback": {"blockReason": "SAFETY", **reason}, "usageMetadata": usage, **head}),)
     writer = _Writer(answer, context, signer)
     chunks = writer.write()
