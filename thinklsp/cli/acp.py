@@ -187,7 +187,7 @@ def _store(name: KeyedProvider, key: str, base_url: str | None, user: UserSettin
     else:
         sentence = f"The base URL was added to {user.path}."
     path = Path(user.path)
-    changes = plan_change(path, path.parent.parent, partial(_edit_config, path=path, name=name, values=values))
+    changes = plan_change(path, partial(_edit_config, path=path, name=name, values=values))
     check_writable(changes)
     if key and place == "keyring":
         _store_in_keyring(name, key)
