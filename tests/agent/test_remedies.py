@@ -53,6 +53,7 @@ INVALID = refusal("messages.1.content.0: Invalid `signature` in `thinking` block
 MODIFIED = refusal(
     "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
 )
+ODD = refusal("messages.1: something that no rule knows")
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ COURSES: dict[str, tuple[Thinking, list[list[Step]], list[Sent], list[str], Sent
     ),
     "bound with thinking off": (OFF, [BOUND, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
     "a signature": (ADAPTIVE, [INVALID, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
+    "a reason that no rule knows": (ADAPTIVE, [ODD, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
     "cannot be modified": (ADAPTIVE, [MODIFIED, GOOD], [WHOLE, NONE], [STRIP_NOTICE], Sent(["Sig3"], drops=False)),
 }
 
@@ -298,20 +300,6 @@ async def test_what_is_refused_steps_down_and_is_said(transport: Transport, name
         sent = [form_and_effort(received) for received in server.received]
         assert not course.forms or [form for form, _ in sent] == course.forms
         assert not course.efforts or [effort for _, effort in sent] == course.efforts
-
-
-ODD = refusal("messages.1: something that no rule knows")
-
-
-async def test_unexplained_rejection_is_retried_without_thinking(transport: Transport) -> None:
-    async with SseServer([ODD, GOOD]) as server:
-        one = talk(server, transport)
-        first = replace(PLAIN, conversation=loop(host=server.url), thinking=ADAPTIVE)
-        assert await one.ask(first)
-        assert one.notices == [STRIP_NOTICE]
-        assert await one.ask(replace(first, conversation=longer(server)))
-        assert one.notices == []
-        assert [sent(request) for request in server.received] == [WHOLE, NONE, Sent(["Sig3"], drops=False)]
 
 
 @pytest.mark.parametrize("second", [ODD, INVALID, NO_EFFORT], ids=["the same", "thinking", "effort"])

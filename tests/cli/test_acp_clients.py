@@ -1,26 +1,16 @@
-"""`thinklsp doctor --acp`: the settings to paste, the key, and what a small environment means."""
+"""`thinklsp doctor --acp`: the command, the key, and what a small environment means."""
 
-import json
 import re
-from pathlib import Path
 
-import pytest
-
-from thinklsp.cli.doctor import build_client_settings
-
-ROOT = Path(__file__).parents[2]
 KEY = "sk-ant-secret-0123456789abcdef"
-COMMAND = ("/path/to/thinklsp", "acp")
-SETTINGS = build_client_settings(COMMAND)
 
 
-def test_it_names_the_command_and_each_client(inside):
+def test_it_names_the_command_and_the_key(inside):
     done = inside("doctor", "--acp", ANTHROPIC_API_KEY=KEY)
     assert (done.returncode, done.stderr) == (0, "")
     assert KEY not in done.stdout
-    command = re.search(r"^command +(/\S+) .*acp$", done.stdout, re.MULTILINE)[1]
-    assert done.stdout.count(json.dumps(command)) == len(SETTINGS)
-    assert all(client in done.stdout for client in (*SETTINGS, "setup zed", "setup jetbrains"))
+    assert re.search(r"^command +/\S+ .*acp$", done.stdout, re.MULTILINE)
+    assert "thinklsp setup zed" in done.stdout
     assert "anthropic   the environment variable ANTHROPIC_API_KEY" in done.stdout
     assert "To store it for them, run `thinklsp acp --setup`." in done.stdout
 
@@ -47,8 +37,3 @@ def test_it_works_without_a_home(cli, inside, monkeypatch):
     monkeypatch.delenv("HOME", raising=False)
     del cli.environment["HOME"]
     assert "command " in inside("doctor", "--acp", THINKLSP_CONFIG=str(cli.home / "none.toml")).stdout
-
-
-@pytest.mark.parametrize("title", SETTINGS)
-def test_the_page_shows_the_same_settings(title):
-    assert SETTINGS[title] in (ROOT / "docs" / "acp.md").read_text("utf-8")

@@ -12,10 +12,10 @@ from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.json_codec import find_object, parse_jsonc
 
 ROOT = Path("/root-of-nothing")
-LINES = BlockPlace(ROOT / "init.el", ROOT, ";;")
-TOP = BlockPlace(ROOT / "settings.json", ROOT, "//", ())
-CLIENTS = BlockPlace(ROOT / "LSP.sublime-settings", ROOT, "//", ("clients",))
-ENTRIES = EntryPlace(ROOT / "acp.json", ROOT, "agents", ("env", "BY"), "us")
+LINES = BlockPlace(ROOT / "init.el", ";;")
+TOP = BlockPlace(ROOT / "settings.json", "//", ())
+CLIENTS = BlockPlace(ROOT / "LSP.sublime-settings", "//", ("clients",))
+ENTRIES = EntryPlace(ROOT / "acp.json", "agents", ("env", "BY"), "us")
 CONTENTS = {LINES: ('(setq a "1")', '(setq b "2")'), TOP: ('"a": 1',), CLIENTS: ('"thinklsp": {}',)}
 SKELETON = b"{\n}\n"
 
@@ -135,7 +135,7 @@ def test_entries_are_ours_by_their_mark(value, indent):
 
 def test_a_file_that_changed_meanwhile_is_not_overwritten(tmp_path):
     path = tmp_path / "new" / "file"
-    changes = plan_change(path, tmp_path, lambda _: b"ours")
+    changes = plan_change(path, lambda _: b"ours")
     path.parent.mkdir()
     path.write_bytes(b"typed in the meantime")
     with pytest.raises(ThinkLspError, match="file has changed in the meantime"):

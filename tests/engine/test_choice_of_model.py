@@ -18,7 +18,8 @@ from tests.support.services import WAYS
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
-from thinklsp.engine.workspace_sessions import choose
+from thinklsp.engine.turn_config import Preferences
+from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.offline.scenario import parse_scenario
 from thinklsp.providers.catalogue import find_default_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
@@ -209,7 +210,7 @@ async def test_auto_goes_where_the_model_is_listed(keyed: tuple[str, ...], model
         assert found == provider
         assert info.id == (model or find_default_model(provider))
         assert info.provider == provider
-        told, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
+        told = await WorkspaceSessions(engine, lambda: "w", Preferences(PLAIN)).choose("model", None, None)
         assert told["effective"] == (info.id or None)
         assert set(told["choices"]) == {"auto"} | {name for one in keyed for name in list_models(one)}
 

@@ -20,7 +20,8 @@ from thinklsp.core.messages import Message, TextBlock
 from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionRequest, ChatRequest, Choices, Engine, Reference, Turn, TurnRequest
 from thinklsp.engine.diagnosis import build_report
-from thinklsp.engine.workspace_sessions import StatusLine, choose, describe_status, merge_choices
+from thinklsp.engine.turn_config import Preferences
+from thinklsp.engine.workspace_sessions import StatusLine, WorkspaceSessions, merge_choices
 from thinklsp.providers.catalogue import find_default_model
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.settings.user_file import ActionSection
@@ -257,17 +258,23 @@ CHOICES: list[tuple[str, str, dict[str, object]]] = [
 ]
 
 
+def open_sessions(engine: Engine, choices: Choices | None = None) -> WorkspaceSessions:
+    return WorkspaceSessions(engine, lambda: "w", Preferences(PLAIN, choices or {}))
+
+
 @pytest.mark.parametrize(("key", "value", "made"), CHOICES)
 async def test_choices(engine: Engine, key: str, value: str, made: dict[str, object]) -> None:
-    answer, kept = choose(engine, PLAIN, key, value, connection={}, session=None)
-    assert kept == made
+    preferences = Preferences(PLAIN)
+    sessions = WorkspaceSessions(engine, lambda: "w", preferences)
+    answer = await sessions.choose(key, value, None)
+    assert preferences.choices == made
     assert set(answer) == {"value", "effective", "choices", "notice"} | ({"models"} if key == "model" else set())
     assert answer["value"] == value
     assert value in answer["choices"] or value.startswith("manual ")
     assert answer["effective"]
     assert answer["choices"]
-    told, nothing = choose(engine, PLAIN, key, None, connection=kept, session=None)
-    assert (told["value"], nothing) == (answer["value"], {})
+    told = await sessions.choose(key, None, None)
+    assert (told["value"], preferences.choices) == (answer["value"], made)
 
 
 NO_CHOICES = [
@@ -279,7 +286,7 @@ NO_CHOICES = [
 @pytest.mark.parametrize(("key", "value"), NO_CHOICES)
 async def test_a_choice_that_is_none_is_refused(engine: Engine, key: str, value: str) -> None:
     with pytest.raises(SettingsError, match=key):
-        choose(engine, PLAIN, key, value, connection={}, session=None)
+        await open_sessions(engine).choose(key, value, None)
 
 
 BUDGET: Choices = {"thinking.mode": "manual", "thinking.budgetTokens": 8000, "effort": "high"}
@@ -331,7 +338,7 @@ async def test_the_presets_of_thinking(
     """`ultra` is told back under its own name and sends effort max; what is chosen later counts."""
     model: Choices = {"model": "claude-opus-4-6"}
     session = await engine.store.update((await engine.open_session(None, "w")).id, lambda now: now.add_choices(chosen))
-    told, _ = choose(engine, PLAIN, "thinking", None, connection=connection | model, session=session)
+    told = await open_sessions(engine, {**connection, **model}).choose("thinking", None, session.id)
     turn = await engine.start_turn(spec(session_id=session.id, **command), PLAIN, connection | model)
     thinking = turn.config.thinking
     turn.setup.release()
@@ -349,7 +356,7 @@ async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
 
 async def test_the_models_are_described(engine: Engine) -> None:
     """What a client can tell people before they choose."""
-    answer, _ = choose(engine, PLAIN, "model", None, connection={}, session=None)
+    answer = await open_sessions(engine).choose("model", None, None)
     by_id = {each["id"]: each for each in answer["models"]}
     assert set(answer["choices"]) - {"auto"} <= set(by_id)
     found = by_id["claude-opus-4-6"]
@@ -359,14 +366,17 @@ async def test_the_models_are_described(engine: Engine) -> None:
 
 
 async def test_the_status_is_what_the_next_turn_would_use(engine: Engine) -> None:
-    found = describe_status(engine, PLAIN, {"effort": "max"}, {"model": "claude-opus-4-6", "effort": "low"})
-    assert found == StatusLine("claude-opus-4-6", "low", "adaptive")
-    manual: Choices = {"model": "claude-opus-4-6", "thinking.mode": "manual", "thinking.budgetTokens": 5000}
-    found = describe_status(engine, PLAIN, {}, manual)
+    sessions = open_sessions(engine, {"effort": "max"})
+    session = await sessions.create()
+    for key, value in (("model", "claude-opus-4-6"), ("effort", "low")):
+        await sessions.choose(key, value, session.id)
+    assert sessions.describe_status(session.id) == StatusLine("claude-opus-4-6", "low", "adaptive")
+    await sessions.choose("thinking", "manual 5000", session.id)
+    found = sessions.describe_status(session.id)
     assert found is not None
     assert found.thinking == "manual 5000"
     empty = Engine(NO_FILE)
-    assert describe_status(empty, PLAIN, {}, {}) is None
+    assert open_sessions(empty).describe_status(None) is None
     await empty.aclose()
 
 

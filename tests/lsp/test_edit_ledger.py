@@ -1,10 +1,10 @@
-"""The ledger of one connection: edits without an answer, a missing store, and what takes a turn's edits back."""
+"""The ledger of a connection: edits without an answer, races, a missing store, and the edits of other processes."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,37 +12,41 @@ from typing import Any
 import pytest
 
 from tests.support.in_process import InProcess, in_process
-from tests.support.stored_sessions import full_session, opened
+from tests.support.stored_sessions import connection_of, full_session, opened
+from tests.support.watching import HANG_SECONDS
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.engine.merge_plan import FileState, MergedFile, plan_undo
 from thinklsp.lsp.editor.client import ApplyReply, ClientFeatures
-from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.edits.edit_ledger import EditLedger
 from thinklsp.lsp.edits.pending_edits import PendingEdit
 from thinklsp.sessions.ledger import EditIntent, PlannedWrite
+from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.workspace.paths import compute_workspace_key
 
-OLD, NEW = "one\n", "two\n"
+OLD, NEW = "one\ntwo\nthree\n", "one\nTWO\nthree\n"
 
 
 @dataclass(slots=True)
 class Desk:
+    """An editor with its server and a session of it, and the store of another process with a session of that."""
+
     editor: InProcess
+    assistant: Any
     ledger: EditLedger
-    snapshots: Snapshots
-    store: Any
+    other: SqliteStore
     folder: Path
-    session_id: str = ""
+    session_id: str
+    other_session_id: str
+
+    @property
+    def uri(self) -> str:
+        return (self.folder / "a.py").as_uri()
 
     @property
     def file(self) -> FileEdit:
-        return FileEdit((self.folder / "a.py").as_uri(), "a.py", OLD, NEW)
-
-    @property
-    def workspace(self) -> str:
-        return compute_workspace_key(self.folder.as_uri())
+        return FileEdit(self.uri, "a.py", OLD, NEW)
 
     @property
     def files(self) -> tuple[MergedFile, ...]:
@@ -51,55 +55,102 @@ class Desk:
     def kept(self, turn_id: str = "t", **more: Any) -> PendingEdit:
         return PendingEdit(turn_id, self.session_id, "fix a.py", (self.file,), **more)
 
+    def renew_ledger(self) -> None:
+        """Replace the ledger by one that has not been loaded yet."""
+        self.ledger = EditLedger(self.editor.server.state, self.assistant.snapshots, self.assistant.engine)
+
     def warnings(self) -> list[str]:
         shown = (message for message in self.editor.received if message.get("method") == "window/showMessage")
         return [message["params"]["message"] for message in shown]
+
+    @property
+    def workspace(self) -> str:
+        return compute_workspace_key(self.folder.as_uri())
+
+    def open(self, text: str) -> None:
+        item = {"uri": self.uri, "languageId": "python", "version": 1, "text": text}
+        self.editor.notify("textDocument/didOpen", {"textDocument": item})
+
+    def change(self, text: str) -> None:
+        version = self.editor.server.workspace.text_documents[self.uri].version + 1
+        document = {"uri": self.uri, "version": version}
+        self.editor.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": text}]})
+
+    def close(self) -> None:
+        self.editor.notify("textDocument/didClose", {"textDocument": {"uri": self.uri}})
+
+    def find(self, line: int = 1) -> str | None:
+        """The turn that is known for a line, without a request."""
+        document = self.editor.server.workspace.text_documents[self.uri]
+        origin = self.ledger.attribution.find_attribution(document, line, 0)
+        return None if origin is None else str(origin.turn.turn_id)
+
+    async def hover(self) -> None:
+        self.editor.request(
+            "h", "textDocument/hover", {"textDocument": {"uri": self.uri}, "position": {"line": 0, "character": 0}}
+        )
+        self.editor.received.remove(await self.editor.answer("h"))
+
+    async def looked_up(self) -> None:
+        """Wait until the lookups that were requested so far have ended."""
+        await self.editor.settled()
+        async with asyncio.timeout(HANG_SECONDS), self.ledger._lookup_lock:
+            pass
+
+    async def write_elsewhere(self, turn_id: str, before: str | None, after: str | None, **more: Any) -> None:
+        write = PlannedWrite(more.get("uri", self.uri), "a.py", before, after)
+        intent = await self.other.record_intent(self.other_session_id, self.workspace, turn_id, (write,))
+        await self.other.settle_edit(intent, {write.uri: "applied"})
+
+    async def undo_elsewhere(self, turn_id: str) -> None:
+        turn = await self.other.find_written_turn(self.workspace, turn_id)
+        assert turn is not None
+        await self.other.mark_undone(turn)
 
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     folder = tmp_path / "ws"
     folder.mkdir()
-    (folder / "a.py").write_text(OLD)
     environment = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "THINKLSP_STATE_DIR": str(tmp_path / "state")}
-    async with in_process(environment) as editor:
+    (folder / "a.py").write_text(OLD)
+    async with opened(tmp_path / "state") as other, in_process(environment) as editor:
         await editor.initialize(root=folder)
         assistant = await editor.server.load()
-        # The server's own has begun by then, and says nothing any more.
         await assistant.ledger.load()
-        ledger = EditLedger(editor.server.state, assistant.snapshots, assistant.engine)
-        made = Desk(editor, ledger, assistant.snapshots, assistant.engine.store, folder)
-        session = await made.store.create(made.workspace)
-        made.session_id = (await made.store.update(session.id, full_session)).id
-        yield made
+        sessions = []
+        for store in (assistant.engine.store, other):
+            session = await store.create(compute_workspace_key(folder.as_uri()))
+            sessions.append((await store.update(session.id, full_session)).id)
+        yield Desk(editor, assistant, assistant.ledger, other, folder, *sessions)
 
 
 async def test_an_edit_that_the_user_took_is_found_once(desk: Desk) -> None:
-    await desk.ledger.load()
     kept = desk.kept()
     for _ in range(2):
         await desk.ledger.record_taken(kept, kept.files)
     turn = await desk.ledger.find_turn_to_undo("t")
     assert turn is not None
-    assert [[one.write.uri for one in edit.entries] for edit in turn.edits] == [[desk.file.uri]]
+    assert [[one.write.uri for one in edit.entries] for edit in turn.edits] == [[desk.uri]]
     undo = plan_undo(turn, "fix a.py")
     await desk.ledger.record_taken(desk.kept("u", undo=undo), kept.files)
     assert not desk.ledger.has_written("u"), "an undo is nothing that could be undone"
     await desk.ledger.record_undone(undo, ["file:///elsewhere"])
     assert await desk.ledger.find_turn_to_undo("t") == turn
-    await desk.ledger.record_undone(undo, [desk.file.uri])
+    await desk.ledger.record_undone(undo, [desk.uri])
     assert await desk.ledger.find_turn_to_undo("t") is None
-    assert desk.ledger.find_undoable_turn(desk.file.uri) is None
+    assert desk.ledger.find_undoable_turn(desk.uri) is None
 
 
 async def test_what_was_written_while_it_was_read_is_the_newest(desk: Desk) -> None:
+    desk.renew_ledger()
     loading = asyncio.create_task(desk.ledger.load())
     for turn_id in ("t1", "t2"):
         intent = await desk.ledger.record_intent(desk.kept(turn_id), desk.files)
-        await desk.ledger.settle(intent, {desk.file.uri: "applied"})
+        await desk.ledger.settle(intent, {desk.uri: "applied"})
         desk.ledger.record_written(desk.kept(turn_id), intent, (desk.file,))
     await loading
-    newest = desk.ledger.find_undoable_turn(desk.file.uri)
+    newest = desk.ledger.find_undoable_turn(desk.uri)
     assert newest is not None
     assert newest.turn_id == "t2"
     assert desk.ledger.has_written("t1")
@@ -114,20 +165,18 @@ async def test_an_edit_does_not_leave_for_an_earlier_text(
     desk: Desk, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, sent, recorded = desk.editor.server, [], []
-    opening = {"uri": desk.file.uri, "languageId": "python", "version": 1, "text": OLD}
     if case in ("closed", "typed in"):
-        desk.editor.notify("textDocument/didOpen", {"textDocument": opening})
+        desk.open(OLD)
 
     def act() -> None:
         if case == "cancelled":
             task.cancel()
         elif case == "opened":
-            desk.editor.notify("textDocument/didOpen", {"textDocument": opening})
+            desk.open(OLD)
         elif case == "closed":
-            desk.editor.notify("textDocument/didClose", {"textDocument": {"uri": desk.file.uri}})
+            desk.close()
         else:
-            change = {"textDocument": {"uri": desk.file.uri, "version": 2}, "contentChanges": [{"text": OLD}]}
-            desk.editor.notify("textDocument/didChange", change)
+            desk.change(OLD)
 
     async def record_intent(*given: Any) -> Any:
         recorded.append(await EditLedger.record_intent(desk.ledger, *given))
@@ -143,7 +192,7 @@ async def test_an_edit_does_not_leave_for_an_earlier_text(
     monkeypatch.setattr(desk.ledger, "record_intent", record_intent)
     monkeypatch.setattr(server.state.client, "apply_edit", apply_edit)
     monkeypatch.setattr(server.state.client, "features", ClientFeatures(apply_edit=True, document_changes=True))
-    task = asyncio.create_task(EditApplier(server.state, desk.snapshots, desk.ledger).apply(desk.kept()))
+    task = asyncio.create_task(EditApplier(server.state, desk.assistant.snapshots, desk.ledger).apply(desk.kept()))
     await asyncio.wait([task])
     await desk.editor.settled()
     assert (sent, task.cancelled()) == (RACES[case], case == "cancelled")
@@ -165,7 +214,7 @@ async def test_a_late_answer_is_checked_before_the_edit_is_sent_again(
 
     monkeypatch.setattr(client, "apply_edit", apply_edit)
     monkeypatch.setattr(client, "features", ClientFeatures(apply_edit=True, document_changes=True))
-    applier = EditApplier(desk.editor.server.state, desk.snapshots, desk.ledger)
+    applier = EditApplier(desk.editor.server.state, desk.assistant.snapshots, desk.ledger)
     task = asyncio.create_task(applier.apply(desk.kept()))
     await has_come.wait()
     task.cancel()
@@ -181,7 +230,7 @@ async def test_a_late_answer_is_checked_before_the_edit_is_sent_again(
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arrived: bool) -> None:
-    change, back = (PlannedWrite(desk.file.uri, "a.py", *texts) for texts in ((OLD, NEW), (NEW, OLD)))
+    change, back = (PlannedWrite(desk.uri, "a.py", *texts) for texts in ((OLD, NEW), (NEW, OLD)))
     async with opened(desk.folder.parent / "state") as gone:
         session = await gone.update((await gone.create(desk.workspace)).id, full_session)
         await gone.settle_edit(
@@ -189,6 +238,7 @@ async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arr
         )
         await gone.record_intent(session.id, desk.workspace, "t", [back], is_undo=True)
     (desk.folder / "a.py").write_text(OLD if arrived else NEW)
+    desk.renew_ledger()
     turn = await desk.ledger.find_turn_to_undo("t")
     await desk.editor.settled()
     [told] = desk.warnings()
@@ -198,20 +248,139 @@ async def test_an_undo_that_was_on_its_way_when_its_process_died(desk: Desk, arr
 
 async def test_without_its_store_the_ledger_costs_nothing_else(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     intent = await desk.ledger.record_intent(desk.kept(), desk.files)
-    await desk.ledger.settle(intent, {desk.file.uri: "applied"})
-    turn = await desk.store.find_written_turn(desk.workspace)
-    await desk.store.aclose()
+    await desk.ledger.settle(intent, {desk.uri: "applied"})
+    turn = await desk.assistant.engine.store.find_written_turn(desk.workspace)
+    await desk.assistant.engine.store.aclose()
+    desk.renew_ledger()
     await desk.ledger.load()
     with pytest.raises(SessionError):
         await desk.ledger.find_turn_to_undo("t")
     with pytest.raises(SessionError, match=r"The session store is closed\. Restart the server\."):
         await desk.ledger.record_intent(desk.kept(), desk.files)
-    await desk.ledger.settle(EditIntent("e", desk.session_id), {desk.file.uri: "applied"})
+    await desk.ledger.settle(EditIntent("e", desk.session_id), {desk.uri: "applied"})
     await desk.ledger.record_taken(desk.kept(), (desk.file,))
-    assert desk.ledger.find_undoable_turn(desk.file.uri) is None
+    assert desk.ledger.find_undoable_turn(desk.uri) is None
     assert desk.ledger.find_title(turn) == f"a.py ({turn.edits[0].entries[0].created.astimezone():%H:%M})"
-    await desk.ledger.record_undone(plan_undo(turn, "it"), [desk.file.uri])
+    await desk.ledger.record_undone(plan_undo(turn, "it"), [desk.uri])
     await desk.editor.settled()
     assert desk.warnings()[-1].startswith("Could not record the undo in its session: ")
     for said in ("cannot read the edit ledger", "the outcome of an edit could not be", "that the user applied"):
         assert said in caplog.text
+
+
+async def test_a_document_is_looked_up_once_until_others_write(desk: Desk) -> None:
+    await desk.write_elsewhere("t1", OLD, NEW)
+    statements: list[str] = []
+
+    async def count_reads(act: Callable[[], Any]) -> int:
+        statements.clear()
+        connection_of(desk.assistant.engine.store).set_trace_callback(statements.append)
+        if (made := act()) is not None:
+            await made
+        await desk.looked_up()
+        return sum("FROM ledger WHERE coalesce" in statement for statement in statements)
+
+    assert await count_reads(lambda: desk.open(NEW)) == 1
+    assert desk.find() == "t1"
+    assert await count_reads(desk.hover) == 0
+    assert await count_reads(lambda: desk.change(NEW + "four\n")) == 0
+    await desk.write_elsewhere("t2", NEW, NEW.replace("three", "THREE"))
+    assert await count_reads(lambda: desk.change(NEW.replace("three", "THREE"))) == 0
+    assert await count_reads(desk.hover) == 1
+    assert (desk.find(1), desk.find(2)) == ("t1", "t2")
+    assert await count_reads(desk.hover) == 0
+    desk.close()
+    assert await count_reads(lambda: desk.open(NEW.replace("three", "THREE"))) == 1
+    assert (desk.find(0), desk.find(1), desk.find(2)) == (None, "t1", "t2")
+    desk.close()
+    await desk.write_elsewhere("t3", "b\n", "B\n", uri=f"{desk.uri}x")
+    assert await count_reads(lambda: desk.open("one\nmine\nthree\n")) == 1
+    assert (desk.find(1), desk.find(2)) == (None, None)
+
+
+async def test_text_that_is_gone_or_too_long_is_not_attributed(desk: Desk) -> None:
+    await desk.write_elsewhere("t1", None, NEW)
+    await desk.write_elsewhere("t2", NEW, None)
+    await desk.write_elsewhere("t3", OLD, NEW.replace("TWO", "2"))
+    desk.open(OLD)
+    await desk.looked_up()
+    assert [desk.find(line) for line in range(3)] == ["t1", None, "t1"]
+    desk.close()
+    desk.open(NEW + "x" * 2_000_000)
+    await desk.looked_up()
+    assert desk.find() is None
+
+
+@pytest.mark.parametrize("act", ["undo", "delete", "close", "type"])
+async def test_what_happens_while_the_store_reads_wins(desk: Desk, act: str) -> None:
+    await desk.write_elsewhere("t1", OLD, NEW)
+    await desk.ledger.refresh()
+    desk.open(NEW)
+    ledger = desk.ledger
+    if act == "undo":
+        turn = await desk.other.find_written_turn(desk.workspace, "t1")
+        assert turn is not None
+        await ledger.record_undone(plan_undo(turn, ""), [desk.uri])
+    elif act == "delete":
+        ledger.forget(desk.other_session_id)
+        await desk.other.delete(desk.other_session_id, desk.workspace)
+    elif act == "close":
+        desk.close()
+        desk.open(NEW.replace("TWO", "mine"))
+    else:
+        desk.change("zero\n" + NEW)
+    await desk.looked_up()
+    await desk.hover()
+    await desk.looked_up()
+    assert [desk.find(line) for line in (1, 2)] == [None, "t1" if act == "type" else None]
+
+
+async def test_an_undo_while_the_ledger_is_read_counts(desk: Desk) -> None:
+    ledger = desk.ledger
+    for steps in range(12):
+        await desk.write_elsewhere(f"t{steps}", OLD, NEW)
+        await ledger.refresh()
+        turn = await desk.other.find_written_turn(desk.workspace, f"t{steps}")
+        assert turn is not None
+        assert ledger.has_written(turn.turn_id)
+        await desk.write_elsewhere(f"u{steps}", OLD, NEW, uri=f"{desk.uri}x")
+        reading = asyncio.create_task(ledger.refresh())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await ledger.record_undone(plan_undo(turn, ""), [desk.uri])
+        await reading
+        assert (ledger.has_written(turn.turn_id), ledger.has_written(f"u{steps}")) == (False, True)
+
+
+async def test_the_connections_own_turns_are_attributed_once(desk: Desk) -> None:
+    ledger, state = desk.ledger, desk.editor.server.state
+    await desk.write_elsewhere("t1", "one\n", OLD)
+    desk.open(OLD)
+    await desk.looked_up()
+    desk.change(NEW)
+    await ledger.record_taken(desk.kept("mine"), (desk.file,))
+    await desk.write_elsewhere("t2", NEW, NEW + "four\n")
+    desk.change(NEW + "four\n")
+    await desk.hover()
+    await desk.looked_up()
+    assert [desk.find(line) for line in range(4)] == [None, "mine", "t1", "t2"]
+    assert desk.ledger.find_undoable_turn(desk.uri).turn_id == "t2"
+    [document] = state.documents.list_documents()
+    assert ledger.attribution.find_newest(document)[0].turn.title == "fix a.py"
+
+    await desk.undo_elsewhere("mine")
+    await desk.undo_elsewhere("t2")
+    await desk.hover()
+    await desk.looked_up()
+    assert [desk.find(line) for line in range(4)] == [None, None, "t1", None]
+    assert not ledger.has_written("mine")
+    assert ledger.find_undoable_turn(desk.uri).turn_id == "t1"
+
+
+async def test_a_lookup_without_a_store_is_logged(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="thinklsp.lsp.edits.edit_ledger")
+    await desk.assistant.engine.store.aclose()
+    desk.open(NEW)
+    await desk.looked_up()
+    assert "cannot look up the edits of a document: The session store is closed." in caplog.text
+    assert desk.find() is None

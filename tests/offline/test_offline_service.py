@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -173,3 +175,9 @@ def test_a_prompt_longer_than_the_scenarios_window_is_refused() -> None:
     assert talk.ask(request("short"))[0] == 200
     status, answer = talk.ask(request("long " * 1000))
     assert (status, answer["error"]["message"].partition(":")[0]) == (400, "prompt is too long")
+
+
+def test_the_engine_loads_the_offline_model_only_if_it_is_used() -> None:
+    program = "import sys\nimport thinklsp.engine.engine\nprint('thinklsp.offline.service' in sys.modules)"
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -252,3 +253,11 @@ def test_every_family_knows_all_refusals_of_thinking(words: str, family: str) ->
 def test_a_refused_cache_hint_is_recognized(family: str) -> None:
     words = "litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
     assert is_of_kind(fail(family, 400, {"error": {"message": words}}), "cache")
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("word", ["x", "messages ", "model ", "blocks thinking blocks ", "unknown parameter "])
+def test_long_text_is_classified_quickly(word: str) -> None:
+    began = time.process_time()
+    fail("chat", 400, {"error": {"message": word * 20_000}})
+    assert time.process_time() - began < 0.1

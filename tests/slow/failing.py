@@ -21,7 +21,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[2] / "thinklsp"
 ROOMS = (
-    *("providers/anthropic.py", "providers/anthropic.py", "providers/failures.py", "http/sse.py"),
+    *("providers/anthropic.py", "providers/failures.py", "http/sse.py"),
     *("core/stream_events.py", "core/messages.py", "agent/model_call.py"),
     *("sessions/codec.py", "sessions/session_rows.py", "sessions/session_cache.py"),
     *("sessions/store.py", "sessions/sqlite_store.py"),

@@ -27,8 +27,8 @@ PLANTED = {
     "no proof of sight": "from thinklsp.tools import edit\nedit._check_seen = lambda *_: None",
     "an old view counts": """
 from thinklsp.core.messages import Sight
-from thinklsp.engine import changed_files
-changed_files._find_changed = lambda *_: []
+from thinklsp.engine import turn
+turn._find_changed = lambda *_: []
 Sight.knows_whole = lambda sight, key, text: any(known.key == key and known.is_whole for known in sight.files)
 """,
 }

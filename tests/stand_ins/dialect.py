@@ -211,7 +211,7 @@ class Dialect(ABC):
         encode_error: Callable[[RequestRejected], bytes],
     ) -> StreamedReply:
         """Return the stream of an answer, with its scripted fault. `encode_error` encodes a scripted error event."""
-        event, pace = answer.error_event, answer.pacing
+        event, pace = (answer.fault and answer.fault.error_event), answer.pacing
         error = b""
         if event is not None:
             scripted = HttpError(status=self.errors.find_status(event.type), type=event.type, message=event.message)

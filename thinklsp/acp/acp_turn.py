@@ -36,7 +36,6 @@ from thinklsp.acp.updates import (
     parse_shown_json,
 )
 from thinklsp.core.choices import ALLOW_FOR_SESSION, BUDGET_ANSWERS, DO_NOT_RUN, NOT_NOW, RUN_ONCE, BudgetAnswer
-from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import PathRefused, TurnRefused
 from thinklsp.core.events import (
     CompactionStarted,
@@ -347,18 +346,19 @@ class AcpTurn:
         unapplied = ", ".join(session.unapplied)
         ask_text = updates.ask_text if session.client.features.asks_forms else None
         front = FrontEnd(updates.show, updates.ask, updates.ask_budget, session.files, unapplied, ask_text=ask_text)
-        is_settled = False
         try:
             finished = await turn.run(front)
             if not isinstance(self._request, CompactRequest):
                 session.unapplied = []  # The model has read it.
             self._show_ending(finished, updates)
             await self._finish_edits(turn, finished, updates)
-            is_settled = True
         finally:
-            files = () if is_settled else turn.overlay.build_edit_set().files
-            if files and self._remember_unapplied(files):
-                await turn.record_unapplied_edits()
+            # Remember the files that do not have their edit, for the next prompt.
+            applied = {status.uri for status in self._statuses if status.status == "applied"}
+            if files := turn.overlay.build_edit_set().files:
+                session.unapplied = [file.path for file in files if file.uri not in applied]
+                if session.unapplied:
+                    await turn.record_unapplied_edits()
         return _STOP_REASONS[finished.stop_reason]
 
     def _show_ending(self, finished: TurnFinished, updates: TurnUpdates) -> None:
@@ -382,8 +382,6 @@ class AcpTurn:
         for file, status in zip(files, self._statuses, strict=True):
             if status.status != "applied":
                 updates.add_notice(format_status(file, status))
-        if self._remember_unapplied(files):
-            await turn.record_unapplied_edits()
 
     def _build_question_rule(self, turn: Turn) -> Callable[[MergedFile], bool]:
         """Return a function that decides if the user is asked about a file. It reads the mode at each call."""
@@ -396,12 +394,6 @@ class AcpTurn:
             return should_review([item], review, scope)
 
         return should_ask
-
-    def _remember_unapplied(self, files: Sequence[FileEdit]) -> bool:
-        """Remember the files that do not have their edit, for the next prompt. Return True if there are any."""
-        applied = {status.uri for status in self._statuses if status.status == "applied"}
-        self._session.unapplied = [file.path for file in files if file.uri not in applied]
-        return bool(self._session.unapplied)
 
     def _send_title(self, turn: Turn) -> None:
         if turn.session.title != self._session.shown_title:

@@ -172,24 +172,9 @@ def _find_own_place(name: KeyedProvider, user: UserSettings) -> _Place | None:
 
 
 def _store(name: KeyedProvider, key: str, base_url: str | None, user: UserSettings, place: _Place) -> int:
-    """Store the key. If the keyring cannot be used, store the key in a file."""
-    try:
-        sentence = _store_at(name, key, base_url, user, place)
-    except ThinkLspError as error:
-        if place == "file" or _find_own_place(name, user) is not None:
-            raise
-        sys.stderr.write(f"{sanitize_text(str(error))}\n")
-        sentence = _store_at(name, key, base_url, user, "file")
-    print(sanitize_text(sentence))
-    if (note := describe_hidden_config()) is not None:
-        print(sanitize_text(note))
-    return 0
+    """Store the key and name its place in config.toml, which never contains the key. An empty key is not stored.
 
-
-def _store_at(name: KeyedProvider, key: str, base_url: str | None, user: UserSettings, place: _Place) -> str:
-    """Store the key and name its place in config.toml, which never contains the key. Return a sentence that says so.
-
-    An empty key is not stored. Raises ThinkLspError.
+    Raises ThinkLspError.
     """
     file, entry = _find_key_file(name, user), f"{_SERVICE}/{name}"
     values: dict[str, Any] = {} if base_url is None else {"base_url": base_url}
@@ -202,14 +187,17 @@ def _store_at(name: KeyedProvider, key: str, base_url: str | None, user: UserSet
     else:
         sentence = f"The base URL was added to {user.path}."
     path = Path(user.path)
-    changes = plan_change(path, path.parent.parent, partial(_edit_config, path=path, name=name, values=values))
+    changes = plan_change(path, partial(_edit_config, path=path, name=name, values=values))
     check_writable(changes)
     if key and place == "keyring":
         _store_in_keyring(name, key)
     elif key:
         _store_in_file(file, key)
     apply_changes(changes)
-    return sentence
+    print(sanitize_text(sentence))
+    if (note := describe_hidden_config()) is not None:
+        print(sanitize_text(note))
+    return 0
 
 
 def _store_in_keyring(name: KeyedProvider, key: str) -> None:
@@ -218,9 +206,10 @@ def _store_in_keyring(name: KeyedProvider, key: str) -> None:
         keyring.set_password(_SERVICE, name, key)
         is_stored = keyring.get_password(_SERVICE, name) == key
     except Exception as error:  # noqa: BLE001 - backends raise any error
-        raise ThinkLspError(f"The keyring cannot store the key ({type(error).__name__}).") from None
+        problem = f"The keyring cannot store the key ({type(error).__name__})."
+        raise ThinkLspError(f"{problem} Run the command again and choose the file.") from None
     if not is_stored:
-        raise ThinkLspError("The keyring did not keep the key.")
+        raise ThinkLspError("The keyring did not keep the key. Run the command again and choose the file.")
 
 
 def _store_in_file(path: str, key: str) -> None:

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from rich.console import Console
@@ -26,7 +25,6 @@ from thinklsp.cli.terminal import (
     print_fact,
     print_json,
     print_problem,
-    sanitize_text,
 )
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
@@ -47,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the report as a JSON object")
     forms.add_argument(
-        "--acp", action="store_true", help="print the settings for clients of the Agent Client Protocol, such as Zed"
+        "--acp", action="store_true", help="print the command and the key for clients of the Agent Client Protocol"
     )
 
 
@@ -190,60 +188,8 @@ def _describe_store(store: Mapping[str, Any]) -> tuple[str, str]:
     return states.get(store["kind"], (store["path"], "no sessions yet; created with the first prompt"))
 
 
-# The settings of clients of the Agent Client Protocol that `thinklsp setup` does not know. `$program` is the program,
-# and `$args` and `$words` are its arguments. `docs/acp.md` shows the same settings; a test compares them.
-_ACP_SETTINGS = {
-    "codecompanion.nvim": """\
-require("codecompanion").setup({
-  adapters = {
-    acp = {
-      thinklsp = function()
-        return require("codecompanion.adapters").extend("opencode", {
-          name = "thinklsp",
-          formatted_name = "thinklsp",
-          commands = { default = { $program, $args } },
-        })
-      end,
-    },
-  },
-  interactions = { chat = { adapter = "thinklsp" } },
-})""",
-    "avante.nvim": """\
-require("avante").setup({
-  provider = "thinklsp",
-  acp_providers = {
-    thinklsp = { command = $program, args = { $args }, env = {} },
-  },
-})""",
-    "agent-shell (Emacs)": """\
-(with-eval-after-load 'agent-shell
-  (add-to-list 'agent-shell-agent-configs
-               (agent-shell-make-agent-config
-                :identifier 'thinklsp
-                :mode-line-name "thinklsp"
-                :buffer-name "thinklsp"
-                :shell-prompt "thinklsp> "
-                :shell-prompt-regexp "thinklsp> "
-                :client-maker
-                (lambda (buffer)
-                  (agent-shell--make-acp-client
-                   :command $program
-                   :command-params '($words)
-                   :environment-variables (agent-shell-make-environment-variables :inherit-env t)
-                   :context-buffer buffer)))))""",
-}
-
-
-def build_client_settings(command: Sequence[str]) -> dict[str, str]:
-    """Return the settings of each client that start the agent with this command."""
-    # JSON's strings are strings of Lua and of Emacs Lisp, too.
-    program, *args = (json.dumps(word, ensure_ascii=False) for word in command)
-    values = {"program": program, "args": ", ".join(args), "words": " ".join(args)}
-    return {client: Template(template).substitute(values) for client, template in _ACP_SETTINGS.items()}
-
-
 def _print_acp_report(console: Console) -> int:
-    """Print the command, the key and the settings of clients. Return 0 if a key is found.
+    """Print the command and the key for clients of the Agent Client Protocol. Return 0 if a key is found.
 
     Raises ThinkLspError if the user's file is invalid.
     """
@@ -265,11 +211,10 @@ def _print_acp_report(console: Console) -> int:
         print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
     if (hidden := describe_hidden_config()) is not None:
         print_problem(console, hidden)
-    console.print("\nFor Zed and JetBrains IDEs, run `thinklsp setup zed` or `thinklsp setup jetbrains`.")
-    for client, settings in build_client_settings(command).items():
-        console.print(Text(f"\n{client}", style="bold"))
-        for line in sanitize_text(settings).splitlines():
-            console.print(f"  {line}", soft_wrap=True)
+    console.print(
+        "\nFor Zed and JetBrains IDEs, run `thinklsp setup zed` or `thinklsp setup jetbrains`. docs/acp.md shows the"
+    )
+    console.print("settings of other clients.")
     return 0 if keys else 1
 
 

@@ -132,16 +132,12 @@ def _find_workspace_data(workspaces: Iterable[str], current: str) -> Iterator[_K
     suffixes: tuple[str, ...] = (_CHAT_SUFFIX,)
     with suppress(ThinkLspError):
         suffixes += (resolve_settings(load_user_settings(os.environ)).settings.chat.file_suffix,)
-    sources = {current: "chat documents and reviews of the current folder"}
-    sources |= dict.fromkeys(workspaces, "chat documents and reviews")
-    for folder, description in sources.items():
+    for folder in dict.fromkeys((current, *workspaces)):
         path = os.path.join(folder, _DOCUMENTS)
-        if os.path.islink(path) or not (files := tuple(_list_documents(path, suffixes))):
-            continue
-        others = sum(len(names) for _, _, names in os.walk(path)) - len(files)
-        if others:
-            description += f"; {others} other {'file stays' if others == 1 else 'files stay'}"
-        yield _Kept(path, description, sum(map(_measure, files)), files)
+        if not os.path.islink(path) and (files := tuple(_list_documents(path, suffixes))):
+            others = sum(len(names) for _, _, names in os.walk(path)) - len(files)
+            description = f"chat documents and reviews{f'; other files that stay: {others}' if others else ''}"
+            yield _Kept(path, description, sum(map(_measure, files)), files)
 
 
 def _list_documents(path: str, chat_suffixes: tuple[str, ...]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from thinklsp.agent.turn_loop import TurnLoop
 from thinklsp.core.choices import Review, ThinkingDisplay
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import (
+    PathRefused,
     SessionError,
     ThinkLspError,
 )
@@ -42,7 +43,7 @@ from thinklsp.core.events import (
     TurnFinished,
     TurnStopReason,
 )
-from thinklsp.core.messages import FileSight, ImageBlock, TextBlock, UserPrompt, collect_sight
+from thinklsp.core.messages import FileSight, ImageBlock, Sight, TextBlock, UserPrompt, collect_sight, compute_digest
 from thinklsp.core.server_context import (
     OTHER,
     Observer,
@@ -50,9 +51,9 @@ from thinklsp.core.server_context import (
     TurnLabels,
     TurnObserver,
 )
+from thinklsp.core.text_safety import escape_invisible, format_path
 from thinklsp.core.tool_type import Ask, AskText
 from thinklsp.core.usage import Usage
-from thinklsp.engine.changed_files import describe_changed_files
 from thinklsp.engine.instructions import ProjectInstructions, ShowDocument, TurnInstructions, build_skill_texts
 from thinklsp.engine.session_claims import QueuedPrompt
 from thinklsp.engine.turn_request import (
@@ -72,7 +73,10 @@ from thinklsp.sessions.store_folder import SessionTexts
 from thinklsp.tools.registry import READ_SKILL, TOOLS
 from thinklsp.tools.tool import AnyTool, Editor, NoEditor, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
+from thinklsp.workspace.view import WorkspaceView
 
+# The maximum number of changed files that a prompt names.
+_MAX_NAMES = 50
 _LOST = "The turn was stopped, because another thinklsp has taken over its session. Open the session again."
 
 
@@ -329,7 +333,7 @@ class Turn:
         prompt = "\n\n".join(filter(None, (text, *skills, instructions)))
         words = text if is_chat else self.request.user_words
         user_prompt = UserPrompt(self.request.user_words, self.id)
-        changed_files = await describe_changed_files(
+        changed_files = await _describe_changed_files(
             collect_sight(self.session.conversation), self.request.view, front.editor
         )
         await self._update(
@@ -476,3 +480,53 @@ def _classify_ending(error: BaseException | None) -> tuple[TurnStopReason, str]:
     if not isinstance(error, Exception):
         return "cancelled", ""
     return "error", str(error) if isinstance(error, ThinkLspError) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangedFile:
+    """A file whose text differs from the one that the model knows. `digest` is None for a missing file."""
+
+    label: str
+    known: FileSight
+    digest: str | None
+
+
+async def _describe_changed_files(sight: Sight, view: WorkspaceView, editor: Editor) -> TextBlock | None:
+    """Return a note for the model about the changed files, or None if it knows all files as they are.
+
+    The note covers every change: by the user, another turn or another program, and edits that were never applied.
+    """
+    # Some editors announce no open documents. The model may know more files, but each is a request to the editor.
+    await editor.load_documents(view, [file.key for file in sight.files[-_MAX_NAMES:]])
+    changed = await asyncio.to_thread(_find_changed, sight.files, view)
+    if not changed:
+        return None
+    lines = [
+        *_format_names("Not as you wrote them", (file for file in changed if file.known.is_own)),
+        *_format_names("Changed since you last saw them", (file for file in changed if not file.known.is_own)),
+    ]
+    text = "\n".join(("Files are not as you know them. Read them again before you rely on their contents.", *lines))
+    return TextBlock(f"<note>{text}</note>", sight=tuple(FileSight(file.known.key, file.digest) for file in changed))
+
+
+def _find_changed(files: Sequence[FileSight], view: WorkspaceView) -> list[_ChangedFile]:
+    changed = []
+    for known in files:
+        try:
+            place = view.resolve(known.key)
+            file = view.peek(place)
+        except PathRefused:
+            continue  # The document was closed, or tools may no longer read the file.
+        digest = compute_digest(None if file is None else file.text)
+        if digest != known.digest:
+            changed.append(_ChangedFile(place.label, known, digest))
+    return changed
+
+
+def _format_names(heading: str, files: Iterable[_ChangedFile]) -> list[str]:
+    names = [
+        escape_invisible(format_path(file.label)) + (" (does not exist)" if file.digest is None else "")
+        for file in files
+    ]
+    more = [f"and {len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+    return [f"{heading}: {', '.join((*names[:_MAX_NAMES], *more))}"] if names else []

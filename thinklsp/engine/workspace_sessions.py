@@ -19,56 +19,17 @@ from thinklsp.engine.connections import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
 from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
+from thinklsp.providers.base import Thinking
+from thinklsp.providers.catalogue import ModelInfo
+from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
 from thinklsp.settings.model import Provider, Settings
-from thinklsp.settings.sources import EditorSettings, explain_wrong_value
+from thinklsp.settings.sources import explain_wrong_value
 
 _BUDGET_KEY, _MODE_KEY = "thinking.budgetTokens", "thinking.mode"
 _MANUAL = re.compile(r"manual\s+(?P<budget>-?\d{1,9})", re.ASCII)
 _VALUES: Mapping[str, tuple[str, ...]] = {"effort": EFFORT_SETTINGS, "thinking": THINKING_MODES}
 _AUTO = "auto"
-
-
-def choose(
-    engine: Engine,
-    editor: EditorSettings,
-    key: str,
-    value: str | None,
-    *,
-    connection: Choices,
-    session: Session | None,
-) -> tuple[dict[str, Any], Choices]:
-    """Apply the user's choice. Return the command's result, and the choices to store for the session or connection.
-
-    The result has the keys `value`, `effective`, `choices` and `notice`. For the setting `model`, it also has the key
-    `models`. If `value` is None, the choices stay unchanged. Raises SettingsError for an invalid value.
-    """
-    session_choices = {} if session is None else session.choices
-    settings_before = engine.resolve_settings(editor, ("choice", connection), ("session", session_choices)).settings
-    new_choices: Choices = {} if value is None else _parse_choice(engine, settings_before, key, value)
-    before, after = (
-        (connection, merge_choices(session_choices, new_choices))
-        if session is not None
-        else (merge_choices(connection, new_choices), {})
-    )
-    settings = engine.resolve_settings(editor, ("choice", before), ("session", after)).settings
-    try:
-        provider, model = engine.resolve_target(settings)
-        plan = build_thinking_plan(settings, model)
-        sent_thinking = engine.adjust_thinking(provider, model, plan.thinking)
-        sent = {"effort": sent_thinking.effort or model.default_effort, "thinking": sent_thinking.form}
-        effective, notice = sent.get(key, model.id or None), " ".join(plan.notices) or None
-    except ThinkLspError as error:
-        effective, notice = None, str(error)
-    answer: dict[str, Any] = {
-        "value": _format_value(key, settings),
-        "effective": effective,
-        "choices": list(_VALUES[key]) if key in _VALUES else [_AUTO, *engine.list_model_choices(settings.provider)],
-        "notice": notice,
-    }
-    if key == "model":
-        answer["models"] = list(_describe_models(engine))
-    return answer, new_choices
 
 
 def merge_choices(choices: Choices, new_choices: Choices) -> Choices:
@@ -96,21 +57,6 @@ class StatusLine:
     model: str
     effort: str
     thinking: str
-
-
-def describe_status(engine: Engine, editor: EditorSettings, connection: Choices, session: Choices) -> StatusLine | None:
-    """Return the status line for the next turn, or None if no turn can start. Performs no I/O."""
-    try:
-        settings = engine.resolve_settings(editor, ("choice", connection), ("session", session)).settings
-        provider, model = engine.resolve_target(settings)
-        sent_thinking = engine.adjust_thinking(provider, model, build_thinking_plan(settings, model).thinking)
-    except ThinkLspError:
-        return None
-    thinking = sent_thinking.form.replace("_", " ")
-    if sent_thinking.form == "manual":
-        thinking = f"{thinking} {sent_thinking.budget_tokens}"
-    name = "offline simulator" if provider == "simulator" else model.id or "the server's first model"
-    return StatusLine(name, sent_thinking.effort or _AUTO, thinking)
 
 
 def _parse_choice(engine: Engine, settings: Settings, key: str, value: str) -> Choices:
@@ -220,27 +166,58 @@ class WorkspaceSessions:
     async def choose(self, key: str, value: str | None, session_id: str | None) -> Result:
         """Set the effort, thinking or model for a session, or for all later turns outside a session.
 
-        If no value is given, only return the current value. Raises SettingsError for an invalid value, and SessionError
-        if the session does not exist.
+        The result has the keys `value`, `effective`, `choices` and `notice`. For the setting `model`, it also has the
+        key `models`. If no value is given, only return the current value. Raises SettingsError for an invalid value,
+        and SessionError if the session does not exist.
         """
         session = None if session_id is None else await self.get(session_id)
-        editor, choices = self._preferences.editor, self._preferences.choices
+        connection, in_session = self._preferences.choices, ({} if session is None else session.choices)
+        settings = self._resolve_settings(connection, in_session)
         with suppress(ThinkLspError):
             # Fallbacks that earlier processes stored affect the effective settings.
             stored = session or await self._engine.open_session("last", self._get_workspace())
-            settings = self._resolve_settings(choices, {} if session is None else session.choices)
             await self._engine.load_fallbacks(stored.id, settings)
-        answer, new_choices = choose(self._engine, editor, key, value, connection=choices, session=session)
-        if new_choices and session is not None:
-            update = self._engine.store.update
-            self._remember_session(
-                await update(session.id, lambda now: replace(now, choices=merge_choices(now.choices, new_choices)))
-            )
-            if not self._engine.claims.is_busy(session.id):
-                await self._engine.store.release(session.id)
-        elif new_choices:
-            self._preferences.choices = merge_choices(self._preferences.choices, new_choices)
+        new_choices: Choices = {} if value is None else _parse_choice(self._engine, settings, key, value)
+        if session is None:
+            connection = merge_choices(connection, new_choices)
+        else:
+            in_session = merge_choices(in_session, new_choices)
+        answer = self._describe_choice(key, self._resolve_settings(connection, in_session))
+        if new_choices and session is None:
+            self._preferences.choices = connection
+        elif new_choices and session is not None:
+            await self._store_choices(session.id, new_choices)
         return answer
+
+    def _describe_choice(self, key: str, settings: Settings) -> Result:
+        try:
+            model, plan, sent_thinking = self._plan_turn(settings)
+            sent = {"effort": sent_thinking.effort or model.default_effort, "thinking": sent_thinking.form}
+            effective, notice = sent.get(key, model.id or None), " ".join(plan.notices) or None
+        except ThinkLspError as error:
+            effective, notice = None, str(error)
+        models = self._engine.list_model_choices(settings.provider)
+        answer: Result = {
+            "value": _format_value(key, settings),
+            "effective": effective,
+            "choices": list(_VALUES[key]) if key in _VALUES else [_AUTO, *models],
+            "notice": notice,
+        }
+        return answer | {"models": list(_describe_models(self._engine))} if key == "model" else answer
+
+    def _plan_turn(self, settings: Settings) -> tuple[ModelInfo, ThinkingPlan, Thinking]:
+        """Return the next turn's model, its plan, and the thinking that remains after the fallbacks."""
+        provider, model = self._engine.resolve_target(settings)
+        plan = build_thinking_plan(settings, model)
+        return model, plan, self._engine.adjust_thinking(provider, model, plan.thinking)
+
+    async def _store_choices(self, session_id: str, choices: Choices) -> None:
+        store = self._engine.store
+        self._remember_session(
+            await store.update(session_id, lambda now: replace(now, choices=merge_choices(now.choices, choices)))
+        )
+        if not self._engine.claims.is_busy(session_id):
+            await store.release(session_id)
 
     def _resolve_settings(self, connection: Choices, session: Choices) -> Settings:
         return self._engine.resolve_settings(
@@ -258,14 +235,17 @@ class WorkspaceSessions:
     def describe_status(self, session_id: str | None) -> StatusLine | None:
         """Return the settings of the next turn, or None if a turn cannot start. This method does not read the store."""
         choices = None if session_id is None else self._choices_by_session.get(session_id)
-        return describe_status(self._engine, self._preferences.editor, self._preferences.choices, choices or {})
+        try:
+            model, _, thinking = self._plan_turn(self._resolve_settings(self._preferences.choices, choices or {}))
+        except ThinkLspError:
+            return None
+        budget = f" {thinking.budget_tokens}" if thinking.form == "manual" else ""
+        name = "offline simulator" if model.provider == "simulator" else model.id or "the server's first model"
+        return StatusLine(name, thinking.effort or _AUTO, thinking.form.replace("_", " ") + budget)
 
     def list_models(self) -> tuple[str, ...]:
         """Return the model ids that `/model` accepts. This method does not read the store."""
-        settings = self._engine.resolve_settings(
-            self._preferences.editor, ("choice", self._preferences.choices)
-        ).settings
-        return self._engine.list_model_choices(settings.provider)
+        return self._engine.list_model_choices(self._resolve_settings(self._preferences.choices, {}).provider)
 
     def _remember_session(self, session: Session) -> Session:
         self._remember_choices(session.id, session.choices)

@@ -282,17 +282,8 @@ class ScenarioStep(TableRow):
     label: str = ""
 
     @property
-    def explanation(self) -> str | None:
-        """The model's explanation for a refusal, or None."""
-        return self.refusal.explanation if self.refusal else None
-
-    @property
     def http_error(self) -> HttpError | None:
         return self.fault.http_error if self.fault else None
-
-    @property
-    def error_event(self) -> ErrorEvent | None:
-        return self.fault.error_event if self.fault else None
 
     @model_validator(mode="after")
     def _check_stop_reason(self) -> ScenarioStep:

@@ -169,8 +169,10 @@ class StreamDecoder(ABC):
             return []
         if data.startswith("[DONE]"):
             return self._end_stream()
-        contents = parse_event(event, data, odd_numbers=self.odd_numbers)
-        return [decoded for content in contents for decoded in self._decode(event, content)]
+        decoded: list[StreamEvent] = []
+        for content in parse_event(event, data, odd_numbers=self.odd_numbers):
+            decoded += self._decode(event, content)
+        return decoded
 
     def finish(self) -> list[StreamEvent]:
         """Handle the end of the connection. Raise StreamProtocolError if the answer is incomplete."""

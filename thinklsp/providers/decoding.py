@@ -32,6 +32,8 @@ def parse_event(event: str, data: str, *, odd_numbers: Literal["refuse", "null"]
         content = None
     if content is None or not is_shallow(content, _MAX_NESTING, data):
         content = data
+    if isinstance(content, dict):
+        return [content]
     contents: list[Any] = content if isinstance(content, list) else [content]
     if event == "error":
         contents = [{"type": "error", "error": item} if isinstance(item, str) else item for item in contents]

@@ -193,7 +193,7 @@ class _Row(NamedTuple):
         return re.search(self.pattern, report.text, re.IGNORECASE | re.DOTALL) if is_own else None
 
 
-def _both(one: str, other: str) -> str:
+def _require_both(one: str, other: str) -> str:
     """Return a pattern for texts that match both patterns, in any order."""
     return f"^(?=.*(?:{one})).*(?:{other})"
 
@@ -215,7 +215,9 @@ _UNKNOWN_FIELD = (
 )
 _THINKING_FIELD = r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b"
 _REASONING_FIELD = r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b"
-_LEVEL_REFUSED = _both(r"\breasoning(?:[_. ]effort| value)\b", "invalid|unsupported|not support|must be|should be")
+_LEVEL_REFUSED = _require_both(
+    r"\breasoning(?:[_. ]effort| value)\b", "invalid|unsupported|not support|must be|should be"
+)
 _NONE_REFUSED = r"""(?:does not support|value:?|'input':|"input":) ?['"]none['"]"""
 _NO_MODEL = (
     r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
@@ -277,12 +279,14 @@ _ROWS = (
     _Row("anthropic", None, "bound to a different conversation", replace(_BARE, attributes={"remedy": "drop"})),
     _Row("", _ANY, "invalid_encrypted_content", _BARE),
     _Row("", None, _THINKING_TEXTS, _BARE),
-    _Row(_CHAT, None, _both(_UNKNOWN_FIELD, _REASONING_FIELD), _NEVER),
+    _Row(_CHAT, None, _require_both(_UNKNOWN_FIELD, _REASONING_FIELD), _NEVER),
     # Other parts of a request.
     _Row(
         "",
         None,
-        _both("prompt_cache_key|cache_control", f"not support|not permitted|unsupported|unexpected|{_UNKNOWN_FIELD}"),
+        _require_both(
+            "prompt_cache_key|cache_control", f"not support|not permitted|unsupported|unexpected|{_UNKNOWN_FIELD}"
+        ),
         _mean(RequestRefused, "The provider does not accept prompt cache hints.", remedy="cache"),
     ),
     _Row(
@@ -301,15 +305,15 @@ _ROWS = (
     _Row("", None, "reasoning is mandatory|thinking is not enabled for this model", _UNSET),
     _Row("google", None, "include_thoughts is only enabled when thinking is", _UNSET),
     _Row("google", None, "budget 0 is invalid|only works in thinking mode|thinking[ _]?budget", _ADAPTIVE),
-    _Row("chat responses", None, _both(_UNKNOWN_FIELD, _THINKING_FIELD), _UNSET),
+    _Row("chat responses", None, _require_both(_UNKNOWN_FIELD, _THINKING_FIELD), _UNSET),
     _Row(
         _CHAT,
         None,
-        _both(_LEVEL_REFUSED, "/v1/responses"),
+        _require_both(_LEVEL_REFUSED, "/v1/responses"),
         _mean(BadRequest, "This model supports tools only in the Responses API: set `provider` to `openai`."),
     ),
-    _Row(_CHAT, None, _both(_LEVEL_REFUSED, _NONE_REFUSED), _UNSET),
-    _Row("responses", None, _both(r"reasoning\.effort", _NONE_REFUSED), _NO_OFF),
+    _Row(_CHAT, None, _require_both(_LEVEL_REFUSED, _NONE_REFUSED), _UNSET),
+    _Row("responses", None, _require_both(r"reasoning\.effort", _NONE_REFUSED), _NO_OFF),
     # Gateways use other providers' field names for the effort.
     _Row("anthropic", None, r"output_config|effort parameter|reasoning[._]effort", _EFFORT),
     _Row("google", None, "thinking[ _]?level", _EFFORT),
@@ -317,7 +321,12 @@ _ROWS = (
     _Row("responses", None, r"reasoning\.effort", _EFFORT),
     _Row("responses", None, "param=reasoning|encrypted content is not supported", _UNSET),
     # The model has no tools, or does not exist.
-    _Row("", None, r"(?:(?P<model>\S+) )?does not support (?:tools?|function calling)\b|support tool use", _NO_TOOLS),
+    _Row(
+        "",
+        None,
+        r"(?:(?P<model>\S{1,200}) )?does not support (?:tools?|function calling)\b|support tool use",
+        _NO_TOOLS,
+    ),
     _Row(
         "",
         None,
@@ -330,12 +339,12 @@ _ROWS = (
         "(?P<flags>--jinja|--enable-auto-tool-choice and --tool-call-parser)",
         _mean(BadRequest, "The server was started without support for tools: start it with {flags}."),
     ),
-    _Row(_CHAT, None, _both("try pulling", _QUOTED_MODEL), _NOT_FETCHED),
-    _Row("ollama", None, _both(_NO_MODEL, _QUOTED_MODEL), _NOT_FETCHED),
+    _Row(_CHAT, None, _require_both("try pulling", _QUOTED_MODEL), _NOT_FETCHED),
+    _Row("ollama", None, _require_both(_NO_MODEL, _QUOTED_MODEL), _NOT_FETCHED),
     _Row(
         _CHAT,
         None,
-        _both(_NO_MODEL, _QUOTED_MODEL),
+        _require_both(_NO_MODEL, _QUOTED_MODEL),
         _mean(BadRequest, "The server has no model {model}: choose another model with `model`."),
     ),
     _Row(

@@ -398,7 +398,8 @@ class GoogleDecoder(StreamDecoder):
         if event == "error" or content.get("error"):
             raise classify_event("google", content)
         merge_non_null(self._usage, content.get("usageMetadata"))
-        yield from self._begin(str(content.get("modelVersion") or ""), self.usage)
+        if not self._started:
+            yield from self._begin(str(content.get("modelVersion") or ""), self.usage)
         self._take_feedback(content.get("promptFeedback"))
         candidate = _find_candidate(content)
         for part in _read_parts(candidate):

@@ -68,9 +68,10 @@ def find_item_id(item: Mapping[str, Any]) -> str:
 class ItemDraft:
     """An output item that arrives in pieces.
 
-    `finished_item` is None while the item is open. `unencrypted_item` is a finished thinking item without encrypted
-    content, which may still arrive in the final response. `shown_messages` contains the indexes of all messages in the
-    answer whose text was emitted. A blank line separates a message from the first one.
+    `has_started` is true after the block's start, and `finished_item` is None while the item is open.
+    `unencrypted_item` is a finished thinking item without encrypted content, which may still arrive in the final
+    response. `shown_messages` contains the indexes of all messages in the answer whose text was emitted. A blank line
+    separates a message from the first one.
     """
 
     def __init__(self, index: int, opening: Mapping[str, Any], shown_messages: set[int]) -> None:
@@ -78,6 +79,7 @@ class ItemDraft:
         self.kind = resolve_kind(opening)
         self.finished_item: dict[str, Any] | None = None
         self.unencrypted_item: Mapping[str, Any] | None = None
+        self.has_started = False
         self._shown_messages = shown_messages
         self._shown_text = TextBuffer()
         self._opening = opening
@@ -91,11 +93,14 @@ class ItemDraft:
     def item_id(self) -> str:
         return find_item_id(self._opening if self.finished_item is None else self.finished_item)
 
-    def build_start(self) -> StreamEvent:
-        fields = (
-            _extract_call_fields(self._opening) if self.kind == "tool_use" else {"type": str(self._opening.get("type"))}
-        )
-        return BlockStarted(self.index, self.kind, fields)
+    def start(self) -> list[StreamEvent]:
+        """Start the block unless it has already started."""
+        if self.has_started:
+            return []
+        self.has_started = True
+        is_call = self.kind == "tool_use"
+        fields = _extract_call_fields(self._opening) if is_call else {"type": str(self._opening.get("type"))}
+        return [BlockStarted(self.index, self.kind, fields)]
 
     def add_piece(self, part: PartKind, number: int, text: str) -> list[StreamEvent]:
         """Add a piece of a content part.
@@ -268,8 +273,6 @@ class OpenAiResponsesDecoder(StreamDecoder):
         self._drafts: dict[int, ItemDraft] = {}
         self._removals: list[str] = []
         self._shown_messages: set[int] = set()
-        # Tool calls whose arguments arrived before their names. A call becomes a block when its name arrives.
-        self._unnamed_calls: set[int] = set()
         self._response_id = ""
 
     def _decode(self, event: str, content: Mapping[str, Any]) -> list[StreamEvent]:
@@ -323,24 +326,17 @@ class OpenAiResponsesDecoder(StreamDecoder):
         self, index: int, item: Mapping[str, Any], *, by_piece: bool = False
     ) -> tuple[ItemDraft, list[StreamEvent]]:
         """Return the item's draft and any start events. If `by_piece` is true, `item` contains only the type."""
-        draft = self._drafts.get(index)
-        if draft is not None:
-            if draft.kind != resolve_kind(item):
-                raise StreamProtocolError(
-                    "The provider changed the type of a content part in the middle of the stream."
-                )
-            is_named = index in self._unnamed_calls
-            self._unnamed_calls.discard(index)
-            return draft, [draft.build_start()] if is_named else []
-        if not read_string(item, "type"):
-            raise build_malformed_error("a block")
-        draft = self._drafts[index] = ItemDraft(index, item, self._shown_messages)
-        # Some servers send the first item without a preceding `response.created` event.
-        events = self._begin_message({})
-        if by_piece and draft.kind == "tool_use":
-            self._unnamed_calls.add(index)
-            return draft, events
-        return draft, [*events, draft.build_start()]
+        draft, events = self._drafts.get(index), []
+        if draft is None:
+            if not read_string(item, "type"):
+                raise build_malformed_error("a block")
+            # Some servers send the first item without a preceding `response.created` event.
+            events = self._begin_message({})
+            draft = self._drafts[index] = ItemDraft(index, item, self._shown_messages)
+        elif draft.kind != resolve_kind(item):
+            raise StreamProtocolError("The provider changed the type of a content part in the middle of the stream.")
+        # The arguments of a call may arrive before its name.
+        return draft, events if by_piece and draft.kind == "tool_use" else [*events, *draft.start()]
 
     def _add_piece(self, content: Mapping[str, Any], part: PartKind, item_type: str, counter: str) -> list[StreamEvent]:
         """Add a piece of an item. A piece that arrives before its item starts the item."""
@@ -381,11 +377,11 @@ class OpenAiResponsesDecoder(StreamDecoder):
         events = self._begin_message(response)
         items = _match_final_items(self._drafts, response.get("output"))
         for index in sorted(self._drafts.keys() | items.keys()):
-            if index in self._unnamed_calls and index not in items:
+            draft, final = self._drafts.get(index), items.get(index)
+            if draft is not None and final is None and not draft.has_started:
                 del self._drafts[index]
                 events.append(UnmatchedEvent("arguments for an item that is not open"))
                 continue
-            draft, final = self._drafts.get(index), items.get(index)
             if draft is not None and draft.unencrypted_item is not None:
                 final = {**draft.unencrypted_item, **(final or {})}
             events += self._finish_item(index, final, cut=cut)

@@ -203,11 +203,11 @@ def test_the_keyring_is_offered_if_it_is_installed(command, choice):
     assert "A key for Anthropic was found" in play_no(command)
 
 
-def test_a_keyring_that_fails_is_replaced_by_the_file(command):
+def test_a_keyring_that_fails_is_explained(command):
     add_keyring(command, works=False)
-    shown = play(command, CHOOSE, ("Your choice [1-2]: ", "1"), (KEY_OF, KEY))
-    assert "The keyring cannot store the key (RuntimeError)." in shown
-    assert find_files(command)[1].exists()
+    shown = play(command, CHOOSE, ("Your choice [1-2]: ", "1"), (KEY_OF, KEY), code=1)
+    assert "The keyring cannot store the key (RuntimeError). Run the command again" in shown
+    assert not find_files(command)[0].exists()
 
 
 def test_a_compatible_server_needs_a_base_url(command, service):

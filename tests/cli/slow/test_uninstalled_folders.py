@@ -27,7 +27,7 @@ def test_other_files_in_a_folder_of_documents_stay(cli, inside, state):
     (folder / "chat" / "linked.chat.md").symlink_to(folder / "prompts.md")
     (folder / "review" / "empty").mkdir()
     shown = inside("uninstall-data", THINKLSP_CHAT_FILE_SUFFIX=".talk.md").stdout
-    assert f"{folder}  (chat documents and reviews; 5 other files stay)" in shown
+    assert f"{folder}  (chat documents and reviews; other files that stay: 5)" in shown
     assert inside("uninstall-data", "--yes", THINKLSP_CHAT_FILE_SUFFIX=".talk.md").returncode == 0
     left = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
     assert left == {
@@ -51,7 +51,7 @@ def test_the_current_folder_is_named(cli, inside, state):
     (cli.folder / ".thinklsp" / "chat").mkdir(parents=True)
     (cli.folder / ".thinklsp" / "chat" / "c.chat.md").write_text("## You\n")
     shown = inside("uninstall-data").stdout
-    assert f"{cli.folder}/.thinklsp  (chat documents and reviews of the current folder)" in shown
+    assert f"{cli.folder}/.thinklsp  (chat documents and reviews)" in shown
     (cli.folder / ".thinklsp" / "chat" / "c.chat.md").unlink()
     (cli.folder / ".thinklsp" / "mine.txt").write_text("mine")
     assert f"{cli.folder}/.thinklsp" not in inside("uninstall-data").stdout

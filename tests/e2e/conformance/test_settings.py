@@ -116,22 +116,6 @@ async def test_what_is_asked_for_one_turn_beats_the_settings(begin: Begin) -> No
     await refused(chat(outside, "?", thinking="on"), -32602, match="thinking")
 
 
-async def test_what_one_turn_costs_of_the_cache_is_told(begin: Begin) -> None:
-    """As the commands tell it; a turn that asks for the same again loses nothing."""
-    prompt = "Look. " + "These are the rules that you follow. " * 400
-    outside = await begin(*(answer(Thinking(), Text("Seen.")) for _ in range(5)), options={"model": MODEL})
-    first = await chat(outside, prompt)
-
-    async def notices(**more: str) -> str:
-        more = {"prompt": "And?", "sessionId": first["sessionId"], **more}
-        return " ".join((await outside.turn("thinklsp.chat", more))["notices"])
-
-    assert "cached tokens" not in await notices()
-    assert "cached tokens (about $" in await notices(effort="low")
-    assert "cached tokens" not in await notices(effort="low")
-    assert "cached tokens (about $" in await notices(thinking="off")
-
-
 NO_BUDGET = Failure(400, "invalid_request_error", '"thinking.type.enabled" is not supported for this model.')
 NO_EFFORT = Failure(400, "invalid_request_error", "output_config.effort: Input should be 'low', 'medium' or 'max'")
 

@@ -322,8 +322,8 @@ class _Writer(AnswerWriter[TimedDelta]):
 
     def write(self) -> Iterator[TimedDelta]:
         yield from super().write()
-        if self._answer.stop_reason == "refusal" and self._answer.explanation:
-            yield self._build_delta({"refusal": self._answer.explanation})
+        if self._answer.stop_reason == "refusal" and (self._answer.refusal and self._answer.refusal.explanation):
+            yield self._build_delta({"refusal": (self._answer.refusal and self._answer.refusal.explanation)})
 
     def _sign_details(self, signer: StateSigner) -> Mapping[int, Sequence[ReasoningDetail]]:
         """Map the index of each thinking part to its signed `reasoning_details` entries."""

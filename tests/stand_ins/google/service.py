@@ -247,7 +247,8 @@ def _write_response(
     head = {"modelVersion": context.traits.id, "responseId": context.answer_id}
     if answer.stop_reason == "refusal" and not answer.parts:
         usage = _build_usage(compute_usage(input_usage, 0, 0, answer.usage), None)
-        reason = {"blockReasonMessage": answer.explanation} if answer.explanation else {}
+        explanation = answer.refusal and answer.refusal.explanation
+        reason = {"blockReasonMessage": explanation} if explanation else {}
         return ((0, {"promptFeedback": {"blockReason": "SAFETY", **reason}, "usageMetadata": usage, **head}),)
     writer = _Writer(answer, context, signer)
     chunks = writer.write()
@@ -330,8 +331,8 @@ class _Writer:
                 "finishMessage": f"Malformed function call: {self._malformed_call}",
             }
         ending = {"finishReason": reason}
-        if reason == "SAFETY" and self._answer.explanation:
-            ending["finishMessage"] = self._answer.explanation
+        if reason == "SAFETY" and (self._answer.refusal and self._answer.refusal.explanation):
+            ending["finishMessage"] = self._answer.refusal and self._answer.refusal.explanation
         if reason == "CONTINUATION":
             context = self._context
             token = ContinuationToken(context.traits.id, context.key, context.contents, context.answer_count + 1)

@@ -159,7 +159,7 @@ class OpenAiDialect(Dialect):
             if entry.is_raw:
                 self._issued.add_raw_item(entry.item)
         frames = tuple(_stream_response(answer, accepted, items, input_usage))
-        event = answer.error_event
+        event = answer.fault and answer.fault.error_event
         number = len(frames) if event is None else event.after_events
 
         def encode_error(error: RequestRejected) -> bytes:
@@ -270,7 +270,7 @@ class _Writer(AnswerWriter[StreamedItem]):
     def write_all(self) -> list[StreamedItem]:
         items = [*self.write()]
         if self._answer.stop_reason == "refusal" and self._answer.parts:
-            text = self._answer.explanation or _REFUSAL_TEXT
+            text = (self._answer.refusal and self._answer.refusal.explanation) or _REFUSAL_TEXT
             items.append(self._build_message({"type": "refusal", "refusal": text}, "final_answer", "completed", 0))
         # In reverse order, because the encrypted content contains a hash of the next item.
         for index in reversed(range(len(items))):

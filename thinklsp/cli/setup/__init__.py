@@ -115,7 +115,7 @@ def _plan(contents: Iterable[tuple[Place, Any]], programs: Programs, notes: tupl
     changes: tuple[FileChange, ...] = ()
     for place, content in contents:
         edit = place.remove if content is None else partial(_insert, place, content)
-        changes += plan_change(place.path, place.root, edit)
+        changes += plan_change(place.path, edit)
     links = (f"{each.path} is a link, so {each.target} changes." for each in changes if each.path != each.target)
     return Plan(changes, programs, (*links, *notes))
 

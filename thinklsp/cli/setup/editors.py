@@ -80,7 +80,7 @@ _OWN_IN_NEOVIM = r"""thinklsp['"]\)?\.setup|thinklsp/editors/neovim|(?:config|en
 def _find_neovim_place(machine: Machine) -> BlockPlace:
     # Plug-in managers such as lazy.nvim load the site folder, too, and it is not part of the user's own files.
     name = machine.environ.get("NVIM_APPNAME") or "nvim"
-    return BlockPlace(machine.data / name / "site" / "plugin" / "thinklsp.lua", machine.data, "--")
+    return BlockPlace(machine.data / name / "site" / "plugin" / "thinklsp.lua", "--")
 
 
 def _build_neovim(machine: Machine, _: str) -> SetupSteps:
@@ -107,8 +107,7 @@ def _find_vim_place(machine: Machine) -> BlockPlace:
     # Vim loads this folder after the plug-ins of package managers, so an LSP client is there already.
     home, modern = machine.home / ".vim", machine.config / "vim"
     is_classic = home.exists() or (machine.home / ".vimrc").exists() or not (modern / "vimrc").exists()
-    root, folder = (machine.home, home) if is_classic else (machine.config, modern)
-    return BlockPlace(folder / "after" / "plugin" / "thinklsp.vim", root, '"')
+    return BlockPlace((home if is_classic else modern) / "after" / "plugin" / "thinklsp.vim", '"')
 
 
 def _build_vim(machine: Machine, _: str) -> SetupSteps:
@@ -147,10 +146,7 @@ def _list_emacs_files(machine: Machine) -> tuple[tuple[Path, bool], ...]:
 
 
 def _find_emacs_places(machine: Machine) -> tuple[BlockPlace, ...]:
-    return tuple(
-        BlockPlace(path, machine.config if path.is_relative_to(machine.config) else machine.home, ";;")
-        for path, _ in _list_emacs_files(machine)
-    )
+    return tuple(BlockPlace(path, ";;") for path, _ in _list_emacs_files(machine))
 
 
 def _build_emacs(machine: Machine, _: str) -> SetupSteps:
@@ -181,7 +177,7 @@ _HELIX_TIMEOUT_SECONDS = 20
 
 def _find_helix_places(machine: Machine) -> tuple[BlockPlace, BlockPlace]:
     folder = machine.config / "helix"
-    languages, config = (BlockPlace(folder / name, machine.config, "#") for name in ("languages.toml", "config.toml"))
+    languages, config = (BlockPlace(folder / name, "#") for name in ("languages.toml", "config.toml"))
     return languages, config
 
 
@@ -261,7 +257,7 @@ _KATE_SERVERS = {
 def _find_kate_place(machine: Machine) -> EntryPlace:
     root = machine.home / "Library" / "Preferences" if machine.platform == "darwin" else machine.config
     path = root / "kate" / "lspclient" / "settings.json"
-    return EntryPlace(path, root, "servers", ("written by",), "thinklsp setup kate")
+    return EntryPlace(path, "servers", ("written by",), "thinklsp setup kate")
 
 
 def _build_kate(machine: Machine, _: str) -> SetupSteps:
@@ -285,8 +281,8 @@ def _find_sublime(machine: Machine) -> Path:
 def _find_sublime_places(machine: Machine) -> tuple[BlockPlace, BlockPlace]:
     base = _find_sublime(machine)
     user = base / "Packages" / "User"
-    clients = BlockPlace(user / "LSP.sublime-settings", base.parent, "//", ("clients",))
-    return clients, BlockPlace(user / "thinklsp.sublime-commands", base.parent, "//")
+    clients = BlockPlace(user / "LSP.sublime-settings", "//", ("clients",))
+    return clients, BlockPlace(user / "thinklsp.sublime-commands", "//")
 
 
 def _build_sublime(machine: Machine, _: str) -> SetupSteps:
@@ -332,7 +328,7 @@ _JETBRAINS_PROGRAMS = (
 def _find_zed_place(machine: Machine) -> BlockPlace:
     # On macOS, Zed does not read XDG_CONFIG_HOME.
     root = machine.home / ".config" if machine.platform == "darwin" else machine.config
-    return BlockPlace(root / "zed" / "settings.json", root, "//", (_AGENTS,))
+    return BlockPlace(root / "zed" / "settings.json", "//", (_AGENTS,))
 
 
 def _build_zed(machine: Machine, _: str) -> SetupSteps:
@@ -346,7 +342,7 @@ def _build_zed(machine: Machine, _: str) -> SetupSteps:
 
 def _find_jetbrains_place(machine: Machine) -> EntryPlace:
     path = machine.home / ".jetbrains" / "acp.json"
-    return EntryPlace(path, machine.home, _AGENTS, ("env", "SETUP_BY"), "thinklsp setup jetbrains")
+    return EntryPlace(path, _AGENTS, ("env", "SETUP_BY"), "thinklsp setup jetbrains")
 
 
 def _build_jetbrains(machine: Machine, _: str) -> SetupSteps:
@@ -387,7 +383,7 @@ class _VsCode:
     def find_places(self, machine: Machine) -> tuple[BlockPlace]:
         root = machine.data if self.is_remote else machine.applications
         scope = "Machine" if self.is_remote else "User"
-        return (BlockPlace(root / self.user_data / scope / "settings.json", root, "//", ()),)
+        return (BlockPlace(root / self.user_data / scope / "settings.json", "//", ()),)
 
     def build_steps(self, machine: Machine, program: str) -> SetupSteps:
         package = machine.files / "vscode" / "thinklsp.vsix"

@@ -13,7 +13,6 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,14 +101,13 @@ def find_server(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BlockPlace:
-    """A file that can hold a block. `comment` begins a comment line. A removal never deletes the folder `root`.
+    """A file that can hold a block. `comment` begins a comment line.
 
     `keys` is None for a file of lines, in which the block goes to the end. For JSON with comments, it is the path of
     keys to the object of the block, which goes behind the opening brace.
     """
 
     path: Path
-    root: Path
     comment: str
     keys: tuple[str, ...] | None = None
 
@@ -189,7 +187,6 @@ class EntryPlace:
     """
 
     path: Path
-    root: Path
     key: str
     mark: tuple[str, ...]
     writer: str
@@ -261,18 +258,16 @@ def decode_text(data: bytes, path: Path) -> str:
 class FileChange:
     """A change of one file. None as `before` or `after` means that there is no file.
 
-    `path` is the name that the editor uses, and `target` the file behind links. `root` is the folder that stays if a
-    removal leaves it empty.
+    `path` is the name that the editor uses, and `target` the file behind links.
     """
 
     path: Path
     target: Path
     before: bytes | None
     after: bytes | None
-    root: Path
 
 
-def plan_change(path: Path, root: Path, edit: Callable[[bytes | None], bytes | None]) -> tuple[FileChange, ...]:
+def plan_change(path: Path, edit: Callable[[bytes | None], bytes | None]) -> tuple[FileChange, ...]:
     """Return the change that `edit` makes to the file, or nothing if the content stays the same.
 
     Raises ThinkLspError if the file cannot be read.
@@ -284,7 +279,7 @@ def plan_change(path: Path, root: Path, edit: Callable[[bytes | None], bytes | N
     # A link stays, because the user made it. If only a folder above the file is a link, the file is not a link.
     is_link = path.is_symlink()
     target = Path(os.path.realpath(path)) if is_link else path
-    return (FileChange(path, target, before, b"" if after is None and is_link else after, root),)
+    return (FileChange(path, target, before, b"" if after is None and is_link else after),)
 
 
 def read_file(path: Path) -> bytes | None:
@@ -323,22 +318,14 @@ def apply_changes(changes: Sequence[FileChange]) -> None:
     for change in changes:
         if read_file(change.path) != change.before:
             raise ThinkLspError(f"{change.path} has changed in the meantime, so it was not changed. Try again.")
+        target, mode = change.target, _NEW_FILE_MODE
         try:
-            _write(change)
+            if change.after is None:
+                target.unlink(missing_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                mode = stat.S_IMODE(os.stat(target).st_mode)
+            replace_file(str(target), change.after, mode)
         except OSError as error:
             raise ThinkLspError(f"Cannot write {error.filename or change.path}: {error.strerror}.") from None
-
-
-def _write(change: FileChange) -> None:
-    target, data = change.target, change.after
-    if data is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(str(target), data, stat.S_IMODE(os.stat(target).st_mode) if target.exists() else _NEW_FILE_MODE)
-        return
-    target.unlink(missing_ok=True)
-    # Remove the folders that are empty now.
-    folder = target.parent
-    with suppress(OSError):
-        while folder != change.root and folder.is_relative_to(change.root):
-            folder.rmdir()
-            folder = folder.parent

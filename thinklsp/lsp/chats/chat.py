@@ -290,7 +290,8 @@ class ChatDocuments:
                 f"thinklsp: {label}", self._build_workspace_edit(uri, version, edits)
             )
             if reply.applied:
-                # An edit by the server does not count as use by the user.
+                # An edit by the server is no use by the user. Some editors report the edit only after their answer.
+                document.is_edit_expected = document.version == version
                 document.last_use = last_used
                 return True
             if document.version == version:

@@ -18,7 +18,7 @@ from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.core.images import decode_image
 from thinklsp.core.prompt_syntax import remove_comment_note, split_skills
 from thinklsp.core.text_safety import escape_invisible
-from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Reference
+from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Reference, TurnRequest
 from thinklsp.engine.merge_plan import Scope
 from thinklsp.engine.results import Result
 from thinklsp.engine.turn_request import format_mention
@@ -69,9 +69,7 @@ def register(server: ThinkLspServer) -> None:
         arguments = args.parse_arguments(args.CompactArguments, params)
         session_id = arguments.session_id or await _find_newest_session(assistant)
         request = CompactRequest(**_build_common(assistant), session_id=session_id, instructions=arguments.instructions)
-        return await assistant.turns.launch_run(
-            await assistant.turns.prepare_run(request, server.find_progress(params))
-        )
+        return await _launch(assistant, request, server.find_progress(params))
 
     @server.command("thinklsp.cancel")
     async def cancel(params: ExecuteCommandParams) -> Result:
@@ -117,7 +115,8 @@ async def _run_chat(assistant: Assistant, arguments: args.ChatArguments, work_do
     )
     token = arguments.partial_result_token
     shows = work_done.is_watched or token is not None
-    run = await assistant.turns.prepare_run(
+    return await _launch(
+        assistant,
         request,
         work_done,
         token=token,
@@ -125,7 +124,6 @@ async def _run_chat(assistant: Assistant, arguments: args.ChatArguments, work_do
         deliver=None if shows else _create_answer_sink(assistant, prompt),
         may_wait=arguments.queue,
     )
-    return await assistant.turns.launch_run(run)
 
 
 async def _run_action(assistant: Assistant, arguments: args.ActionArguments, work_done: WorkDone) -> Result | None:
@@ -161,10 +159,10 @@ async def _run_action(assistant: Assistant, arguments: args.ActionArguments, wor
     mention = _format_mention(view, subject)
     prompt = f"{remove_comment_note(instruction or name)} {mention}"
     sink = _create_message_sink(state) if edits else _create_answer_sink(assistant, prompt)
-    run = await assistant.turns.prepare_run(
-        request, work_done, token=token, uri=subject.uri, find_scope=find_scope, deliver=None if shows else sink
+    deliver = None if shows else sink
+    return await _launch(
+        assistant, request, work_done, token=token, uri=subject.uri, find_scope=find_scope, deliver=deliver
     )
-    return await assistant.turns.launch_run(run)
 
 
 async def _run_review(assistant: Assistant, arguments: args.ActionArguments, work_done: WorkDone) -> Result | None:
@@ -188,10 +186,12 @@ async def _run_review(assistant: Assistant, arguments: args.ActionArguments, wor
     words = arguments.instruction or "review"
     prompt = f"{words}: {name}" if uri is None or is_folder else f"{words} {format_mention(uri, view, None)}"
     deliver = None if token is not None or work_done.is_watched else _create_answer_sink(assistant, prompt)
-    run = await assistant.turns.prepare_run(
-        request, work_done, token=token, uri=None if is_folder else uri, deliver=deliver
-    )
-    return await assistant.turns.launch_run(run)
+    return await _launch(assistant, request, work_done, token=token, uri=None if is_folder else uri, deliver=deliver)
+
+
+async def _launch(assistant: Assistant, request: TurnRequest, work_done: WorkDone, **options: Any) -> Result:
+    """Start a turn. `options` are those of `TurnRegistry.prepare_run`."""
+    return await assistant.turns.launch_run(await assistant.turns.prepare_run(request, work_done, **options))
 
 
 async def _find_newest_session(assistant: Assistant) -> str:

@@ -76,8 +76,9 @@ class Document(TextDocument):
 
     `is_desynced` is True if the client sent inconsistent versions or ranges. The document then gets no edits until the
     client sends its full text. `changed_at` is the time of the last change in monotonic seconds. `last_use` is higher
-    for more recently used documents. `tracked_diagnostics` contains the editor's diagnostics. `change_listener` is
-    called for each change with the replaced range and the new length in code points.
+    for more recently used documents. `is_edit_expected` is True until the editor reports an edit by the server, which
+    does not count as use. `tracked_diagnostics` contains the editor's diagnostics. `change_listener` is called for each
+    change with the replaced range and the new length in code points.
     """
 
     version: int
@@ -92,6 +93,7 @@ class Document(TextDocument):
         self.is_desynced = False
         self.changed_at = -math.inf
         self.last_use = 0
+        self.is_edit_expected = False
         self.tracked_diagnostics: tuple[TrackedDiagnostic, ...] = ()
         self.change_listener: Callable[[int, int, int], None] | None = None
         self.encoding: Encoding = encoding
@@ -296,7 +298,9 @@ class Documents(Workspace):
         except (ValueError, IndexError):
             document.is_desynced = True
             _log.exception("a change could not be applied; the document is out of sync")
-        self.mark_used(document)
+        if not document.is_edit_expected:
+            self.mark_used(document)
+        document.is_edit_expected = False
         for notify in self.on_change:
             notify(identifier.uri)
         self.change_event.set()

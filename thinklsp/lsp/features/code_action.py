@@ -190,15 +190,10 @@ def _build_comment_offer(trigger: CommentTrigger, context: OfferContext) -> Acti
 
 
 def _find_own_actions(context: OfferContext, *, is_selection: bool) -> Iterator[ActionOffer]:
+    is_definition = has_definition(context.document, context.range.start.line)
     for action in context.own:
-        match action.scope:
-            case "selection":
-                is_offered = is_selection
-            case "definition":
-                is_offered = has_definition(context.document, context.range.start.line)
-            case _:
-                is_offered = True
-        if is_offered:
+        places = {"selection": is_selection, "definition": is_definition}
+        if places.get(action.scope, True):
             is_whole = action.scope in ("file", "staged")
             yield _build_rewrite(action.name, action.title, context, is_whole=is_whole)
 

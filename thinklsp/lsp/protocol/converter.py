@@ -220,8 +220,8 @@ def load_converter() -> Converter:
     readers above read the values that the client only passes on.
     """
     result = get_converter(Converter(detailed_validation=False))
-    result.register_structure_hook(bool, _structure_bool)
-    result.register_structure_hook(str, _structure_text)
+    for exact in (bool, str):
+        result.register_structure_hook(exact, _check_type)
     for kind, read in READERS.items():
         result.register_structure_hook(kind, partial(_read, read))
     structure = result.get_structure_hook(types.CodeActionParams)
@@ -231,17 +231,10 @@ def load_converter() -> Converter:
     return result
 
 
-def _structure_bool(value: object, _: type[bool]) -> bool:
-    """Reject values that are not booleans. Otherwise, cattrs converts the text "no" to True."""
-    if not isinstance(value, bool):
-        raise TypeError("not a boolean")
-    return value
-
-
-def _structure_text(value: object, _: type[str]) -> str:
-    """Reject values that are not strings. Otherwise, cattrs converts null to the text "None"."""
-    if not isinstance(value, str):
-        raise TypeError("not a string")
+def _check_type(value: object, kind: type) -> object:
+    """Reject values of another type. Otherwise, cattrs converts the text "no" to True, and null to the text "None"."""
+    if not isinstance(value, kind):
+        raise TypeError(f"not a {kind.__name__}")
     return value
 
 
