@@ -30,7 +30,7 @@ ChatMessage = Mapping[str, Any]
 _INVALID = "invalid_request_error"
 CHAT_ERRORS = ErrorTable("openai-compatible", sends_529=True)
 _VLLM_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 429: "RateLimitError"}
-Knob = Literal["reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking", "think"]
+Knob = Literal["reasoning_effort", "reasoning", "thinking", "chat_template_kwargs"]
 _OPENAI_ROLES = ("system", "assistant", "user", "tool", "developer")
 # The keys that a strict gateway accepts. Its API version is older than `max_completion_tokens`.
 _STRICT_KEYS = frozenset(
@@ -168,7 +168,6 @@ class _Reasoning(OpenShape):
     effort: str | None = None
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     enabled: bool | None = None
-    exclude: bool | None = None
 
 
 class _Request(OpenShape):
@@ -178,8 +177,6 @@ class _Request(OpenShape):
     reasoning: _Reasoning | None = None
     thinking: _Thinking | None = None
     chat_template_kwargs: _Template | None = None
-    enable_thinking: bool | None = None
-    think: bool | None = None
 
     stream: Literal[True]
     stream_options: _StreamOptions | None = None
@@ -190,10 +187,9 @@ class _Request(OpenShape):
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """The options in a request. If `hides_reasoning` is true, the client asked for none of the thinking."""
+    """The options in a request."""
 
     thinks: bool
-    hides_reasoning: bool
     include_usage: bool
     max_tokens: int | None
     tools: frozenset[str]
@@ -212,7 +208,6 @@ def check_options(body: Mapping[str, Any], flavour: Flavour) -> ChatOptions:
             check_keys({**tool, **tool["function"]}, _Tool.model_fields | _Function.model_fields, f"tools[{number}]")
     return ChatOptions(
         _should_think(request, flavour, body["model"]),
-        flavour.details and request.reasoning is not None and bool(request.reasoning.exclude),
         flavour.details or (request.stream_options is not None and bool(request.stream_options.include_usage)),
         request.max_tokens or request.max_completion_tokens,
         frozenset(tool.function.name for tool in request.tools or ()),
@@ -229,8 +224,6 @@ def _should_think(request: _Request, flavour: Flavour, model: str) -> bool:
         _read_thinking_type(request.thinking),
         template.enable_thinking,
         template.thinking,
-        request.enable_thinking,
-        request.think,
         _read_reasoning(request.reasoning, flavour),
         _read_effort(request.reasoning_effort, "reasoning_effort", flavour),
     ]

@@ -339,13 +339,11 @@ class _Writer(AnswerWriter[TimedDelta]):
         thought, shown = part.thought, part.readable_text
         self._count_tokens(thought)
         self.thinking_tokens += estimate_tokens(thought)
-        hidden = self._context.options.hides_reasoning
-        if shown is None or hidden:
+        if shown is None:
             # Hidden thinking takes as long as readable thinking.
             yield self._interval_ms * len(self._split(thought)), None
-            shown = None
         if self._flavour.details:
-            yield from () if hidden else self._write_details(shown, self._details[number])
+            yield from self._write_details(shown, self._details[number])
         elif shown:
             self.reasoning += shown
             for piece in self._split(shown):
