@@ -106,7 +106,7 @@ class Flavour(TableRow):
     counts_cached: bool = True
     usage_on: Literal["own_chunk", "finish", "every"] = "own_chunk"
     envelope: ErrorEnvelope = "openai"
-    broken: Literal["data", "event", "text", "line", "choices", "silence"] = "data"
+    broken: Literal["data", "event", "text", "choices", "silence"] = "data"
     comment: bytes = b": keep-alive\n\n"
     fingerprint: str | None = None
     closed: bool = False

@@ -33,7 +33,6 @@ from tests.stand_ins.dialect import (
     ReceivedRequest,
     SendBytes,
     SimulatedReply,
-    encode_json,
     parse_object,
     pause,
     read_bearer_token,
@@ -446,8 +445,6 @@ def encode_stream_error(context: ChatAnswerContext, rejection: RequestRejected) 
             return send_event({"error": error}, "error").data
         case "text":
             return send_event({"error": str(rejection)}).data
-        case "line":
-            return b"error: " + encode_json(error) + b"\n\n"
         case "choices":
             chunk_error = {**error, "metadata": {"error_type": rejection.kind}}
             ending = {"finish_reason": "error", "native_finish_reason": None}
