@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import assert_never
 from weakref import ref
@@ -62,6 +62,8 @@ BLOCK_OVERHEAD_BYTES = 16
 # tokens.
 _MIN_CALIBRATION_BYTES = 2_000
 MAX_COMPACTION_FAILURES = 3
+# No provider drops an entry of its prompt cache earlier.
+_CACHE_LIFETIME = timedelta(minutes=5)
 
 _SIZES: IdentityMemo[int] = IdentityMemo()
 
@@ -78,6 +80,7 @@ class _CountedRequest:
     last_message: ref[Message]
     input_tokens: int
     usage: Usage
+    counted_at: datetime
 
 
 class ContextMeter:
@@ -105,10 +108,17 @@ class ContextMeter:
             # Some servers do not count cached tokens, so counts that are too low are ignored.
             return
         count, last = len(request.conversation), ref(request.conversation[-1])
-        self._counted_request = _CountedRequest(request.model.id, count, last, tokens, usage)
+        self._counted_request = _CountedRequest(request.model.id, count, last, tokens, usage, datetime.now(UTC))
         # Providers count images very differently, so requests with images do not calibrate the estimate.
         if size >= _MIN_CALIBRATION_BYTES and not images:
             self._ratio = min(_MAX_RATIO, tokens / size)
+
+    def count_cached_tokens(self, model: str) -> int:
+        """Return how many tokens of the session the provider certainly keeps in its prompt cache for a model."""
+        known = self._counted_request
+        if known is None or known.model != model or datetime.now(UTC) - known.counted_at > _CACHE_LIFETIME:
+            return 0
+        return (known.usage.cache_read_tokens or 0) + (known.usage.cache_write_tokens or 0)
 
     def record_rejection(self, request: ModelRequest) -> None:
         """Record that a request was rejected as too long."""

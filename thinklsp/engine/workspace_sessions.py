@@ -15,6 +15,7 @@ from typing import Any
 
 from thinklsp.core.choices import EFFORT_SETTINGS, THINKING_MODES
 from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError
+from thinklsp.core.usage import Usage
 from thinklsp.engine.connections import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
@@ -173,16 +174,20 @@ class WorkspaceSessions:
         session = None if session_id is None else await self.get(session_id)
         connection, in_session = self._preferences.choices, ({} if session is None else session.choices)
         settings = self._resolve_settings(connection, in_session)
+        affected = session
         with suppress(ThinkLspError):
             # Fallbacks that earlier processes stored affect the effective settings.
-            stored = session or await self._engine.open_session("last", self._get_workspace())
-            await self._engine.load_fallbacks(stored.id, settings)
+            affected = session or await self._engine.open_session("last", self._get_workspace())
+            await self._engine.load_fallbacks(affected.id, settings)
         new_choices: Choices = {} if value is None else _parse_choice(self._engine, settings, key, value)
         if session is None:
             connection = merge_choices(connection, new_choices)
         else:
             in_session = merge_choices(in_session, new_choices)
-        answer = self._describe_choice(key, self._resolve_settings(connection, in_session))
+        chosen = self._resolve_settings(connection, in_session)
+        answer = self._describe_choice(key, chosen)
+        if affected is not None and (cache_notice := self._describe_cache_loss(affected.id, settings, chosen)):
+            answer["notice"] = " ".join(filter(None, (answer["notice"], cache_notice)))
         if new_choices and session is None:
             self._preferences.choices = connection
         elif new_choices and session is not None:
@@ -204,6 +209,24 @@ class WorkspaceSessions:
             "notice": notice,
         }
         return answer | {"models": list(_describe_models(self._engine))} if key == "model" else answer
+
+    def _describe_cache_loss(self, session_id: str, before: Settings, after: Settings) -> str | None:
+        """Return a notice about what the provider reads again because of a choice, or None if its cache stays valid.
+
+        Models never share a cache. Anthropic's cache also depends on thinking and effort.
+        """
+        try:
+            (model, _, thinking), (new_model, _, new_thinking) = self._plan_turn(before), self._plan_turn(after)
+        except ThinkLspError:
+            return None
+        if model == new_model and (thinking == new_thinking or model.provider not in ("anthropic", "simulator")):
+            return None
+        if not (tokens := self._engine.get_meter(session_id).count_cached_tokens(model.id)):
+            return None
+        price = new_model.price
+        cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
+        price_text = "cost unknown" if cost is None else f"about ${cost:.4f}"
+        return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens ({price_text})."
 
     def _plan_turn(self, settings: Settings) -> tuple[ModelInfo, ThinkingPlan, Thinking]:
         """Return the next turn's model, its plan, and the thinking that remains after the fallbacks."""

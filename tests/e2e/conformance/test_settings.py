@@ -116,6 +116,20 @@ async def test_what_is_asked_for_one_turn_beats_the_settings(begin: Begin) -> No
     await refused(chat(outside, "?", thinking="on"), -32602, match="thinking")
 
 
+async def test_a_choice_tells_what_it_costs_of_the_cache(begin: Begin) -> None:
+    prompt = "Look. " + "These are the rules that you follow. " * 400
+    outside = await begin(answer(Thinking(), Text("Seen.")), options={"model": MODEL, "effort": "high"})
+    session = {"sessionId": (await chat(outside, prompt))["sessionId"]}
+
+    async def choose(name: str, value: str) -> str:
+        return (await outside.client.command(f"thinklsp.{name}", {"value": value} | session))["notice"] or ""
+
+    assert "cached tokens" not in await choose("effort", "high")
+    assert "cached tokens (about $" in await choose("effort", "low")
+    assert "cached tokens (about $" in await choose("thinking", "off")
+    assert "cached tokens (about $" in await choose("model", "claude-sonnet-4-5")
+
+
 NO_BUDGET = Failure(400, "invalid_request_error", '"thinking.type.enabled" is not supported for this model.')
 NO_EFFORT = Failure(400, "invalid_request_error", "output_config.effort: Input should be 'low', 'medium' or 'max'")
 
