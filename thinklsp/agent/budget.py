@@ -450,8 +450,11 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """The rules for automatic compaction. `threshold` is the share of the context window at which a compaction starts.
-    `compactor` determines whether thinklsp or the provider compacts the conversation."""
+    """The rules for automatic compaction.
+
+    `threshold` is the share of the context window at which a compaction starts. `compactor` determines whether thinklsp
+    or the provider compacts the conversation.
+    """
 
     auto: bool = True
     threshold: float = 0.75

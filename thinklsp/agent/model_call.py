@@ -335,8 +335,10 @@ async def _receive_batches(response: HttpResponse) -> AsyncGenerator[list[Server
 def _decode(
     decoder: StreamDecoder, batch: list[ServerSentEvent] | None
 ) -> tuple[list[StreamEvent], ProviderError | None]:
-    """Decode a batch, and return the events before the first error together with the error. If `batch` is None, the
-    stream has ended."""
+    """Decode a batch, and return the events before the first error together with the error.
+
+    If `batch` is None, the stream has ended.
+    """
     events: list[StreamEvent] = []
     try:
         if batch is None:

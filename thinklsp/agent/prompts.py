@@ -346,8 +346,11 @@ def build_action_prompt(
 
 
 def format_changes(description: str, diff: str, files: Sequence[str], omissions: Sequence[str]) -> str:
-    """Format a diff against HEAD for the prompt. `description` is the heading. `files` lists all changed files.
-    `omissions` describes the changes that are missing from the diff."""
+    """Format a diff against HEAD for the prompt.
+
+    `description` is the heading. `files` lists all changed files. `omissions` describes the changes that are missing
+    from the diff.
+    """
     names = ", ".join(files[:_MAX_LISTED_FILES]) + (
         f" and {len(files) - _MAX_LISTED_FILES} more" if files[_MAX_LISTED_FILES:] else ""
     )

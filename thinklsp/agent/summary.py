@@ -185,8 +185,10 @@ def select_newest(items: Iterable[str], size: int) -> tuple[str, ...]:
 
 
 def _cut_middle(text: str, size: int) -> str:
-    """Cut out the middle of the text, and keep `size` bytes. The beginning contains the task and takes up one third of
-    the result."""
+    """Cut out the middle of the text, and keep `size` bytes.
+
+    The beginning contains the task and takes up one third of the result.
+    """
     mark = "\n\n[… cut …]\n\n"
     room = max(0, size - measure_text(mark))
     data = text.encode("utf-8", "replace")

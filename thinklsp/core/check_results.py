@@ -46,7 +46,7 @@ class VerificationOutcome:
         return {"command": self.command, "passed": self.passed, "failed": self.failed}
 
     def format_sentence(self) -> str:
-        """Return a sentence for the user, for example ``Verified: `pytest` – 12 passed in 1.3 s.``"""
+        """Return a sentence for the user, such as `12 passed in 1.3 s` with the command before it."""
         counts = [f"{number} {word}" for number, word in ((self.failed, "failed"), (self.passed, "passed")) if number]
         if not self.ok and not self.failed:
             counts = ["failed", *counts]

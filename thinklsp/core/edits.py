@@ -174,8 +174,11 @@ def _format_file(edit: FileEdit) -> str:
 
 
 def _quote_name(side: str, path: str) -> str:
-    """Return a file name for a diff header. Names with quotes, control or invisible characters are quoted as in git,
-    and names that end with a blank, which `patch` would drop."""
+    """Return a file name for a diff header.
+
+    Names with quotes, control or invisible characters are quoted as in git, and names that end with a blank, which
+    `patch` would drop.
+    """
     whole = f"{side}/{path}" if side else path
     if whole.isprintable() and not set(whole) & {'"', "\\"} and not whole.endswith(" "):
         return whole

@@ -79,8 +79,9 @@ def find_cut_mark(text: str) -> str | None:
 
 
 def sanitize_message(text: str) -> str:
-    """Escape text for messages, titles, plans and progress lines, so that editors show Markdown links, images and HTML
-    elements in it as text.
+    """Escape text so that editors show Markdown links, images and HTML elements in it as text.
+
+    Used for messages, titles, plans and progress lines.
 
     A blank separates the signs of a link, because a backslash would be visible in editors that show plain text.
     """

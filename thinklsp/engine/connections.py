@@ -143,8 +143,10 @@ class ProviderConnections:
     async def connect(
         self, now: ConfigSnapshot, provider: Provider, known_fallbacks: Iterable[Fallback]
     ) -> ModelCaller:
-        """Return the model caller for the provider. `known_fallbacks` are the fallbacks that an earlier process has
-        stored for the provider."""
+        """Return the model caller for the provider.
+
+        `known_fallbacks` are the fallbacks that an earlier process has stored for the provider.
+        """
         access = await self.resolve_access(provider, now.user)
         if access is None:
             endpoint, transport = _OFFLINE_ENDPOINT, await self._ensure_offline_transport(now.user)

@@ -279,8 +279,10 @@ async def probe_service(engine: Engine, access: Access | None, problems: list[st
 async def query_model(
     engine: Engine, provider: Provider, model: ModelInfo, deadline: float, problems: list[str]
 ) -> tuple[Capabilities | None, bool]:
-    """Query the service for the model's capabilities. The second result is False if the service rejects the key or the
-    model."""
+    """Query the service for the model's capabilities.
+
+    The second result is False if the service rejects the key or the model.
+    """
     access = await engine.resolve_access(provider)
     if access is None:
         raise AssertionError("only the simulator has no host")
@@ -357,8 +359,11 @@ async def build_report(
     probe: bool = True,
     probe_seconds: float = PROBE_SECONDS,
 ) -> dict[str, Any]:
-    """Build the doctor report as a JSON object within `probe_seconds`. `view` contains the folders whose skills are
-    reported. Each message in `problems` suggests a fix. `canRun` is true if a turn could probably start now."""
+    """Build the doctor report as a JSON object within `probe_seconds`.
+
+    `view` contains the folders whose skills are reported. Each message in `problems` suggests a fix. `canRun` is true
+    if a turn could probably start now.
+    """
     problems: list[str] = [*filter(None, [engine.config.problem]), *engine.user.problems, *editor.unknown_sentences]
     resolved = engine.resolve_settings(editor, ("choice", choices))
     skills = await asyncio.to_thread(find_all_skills, view or WorkspaceView(), engine.user.path)
@@ -398,10 +403,8 @@ async def build_report(
         if host is not None and capabilities is not None and capabilities.models:
             engine.models.store_capabilities(host, capabilities)
             name = model.id or capabilities.models[0]
-            used_settings = resolved.settings.model_copy(update={"provider": provider, "model": name})
-            result["model"] = describe_model(
-                replace(resolved, settings=used_settings), engine.resolve_target(used_settings)[1], host
-            )
+            used = resolved.settings.model_copy(update={"provider": provider, "model": name})
+            result["model"] = describe_model(replace(resolved, settings=used), engine.resolve_target(used)[1], host)
             if not model.id:
                 result["model"]["idSource"] = "the server's first model"
         result["model"] |= {"capabilities": describe_capabilities(capabilities, result["model"]["id"])}

@@ -56,8 +56,11 @@ BuildConfig = Callable[[ModelInfo], tuple[TurnConfig, tuple[str, ...]]]
 
 
 class Engine:
-    """The shared state of a client's turns. The state includes the settings, the session store, the provider
-    connections, today's spending and the user's approvals."""
+    """The shared state of a client's turns.
+
+    The state includes the settings, the session store, the provider connections, today's spending and the user's
+    approvals.
+    """
 
     def __init__(
         self,
@@ -111,8 +114,11 @@ class Engine:
         return resolve_settings(self.user, editor, overrides=overrides)
 
     async def open_session(self, session_id: str | None, workspace: str) -> Session:
-        """Return a session in the workspace, or a new session if `session_id` is None. The id `last` means the newest
-        session. Raises SessionError if the id is unknown or belongs to another workspace."""
+        """Return a session in the workspace, or a new session if `session_id` is None.
+
+        The id `last` means the newest session. Raises SessionError if the id is unknown or belongs to another
+        workspace.
+        """
         if session_id is None:
             return await self.store.create(workspace)
         if session_id == "last":
@@ -128,8 +134,10 @@ class Engine:
         return session
 
     async def record_undo(self, session_id: str) -> None:
-        """Record that the user undid edits, so that the session's next prompt informs the model. Raises
-        SessionError."""
+        """Record that the user undid edits, so that the session's next prompt informs the model.
+
+        Raises SessionError.
+        """
         await self.store.update(session_id, lambda session: session.mark_undone())
         await self.claims.release_lease(session_id)
 
@@ -223,8 +231,10 @@ class Engine:
         return apply_server_capabilities(catalogue_model, host, self.models.find_capabilities(host))
 
     def _find_provider(self, model: str | None, keyed_providers: Sequence[Provider]) -> Provider:
-        """Return the first provider that lists the model. If no provider lists it, return the first provider with a
-        key."""
+        """Return the first provider that lists the model.
+
+        If no provider lists it, return the first provider with a key.
+        """
         listing_providers = (name for name in keyed_providers if model and self.catalogue.find_model(name, model).known)
         return next(listing_providers, keyed_providers[0])
 
@@ -236,8 +246,10 @@ class Engine:
         return tuple(model for name in names or PROVIDERS for model in self.catalogue.list_models(name))
 
     def resolve_host(self, provider: Provider) -> Access | None:
-        """Return the provider's host and key without running a key command or opening the keyring. Raises
-        SettingsError."""
+        """Return the provider's host and key without running a key command or opening the keyring.
+
+        Raises SettingsError.
+        """
         return resolve_host(provider, self.user)
 
     async def resolve_access(self, provider: Provider) -> Access | None:

@@ -314,8 +314,10 @@ _Start = tuple[FolderView, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The instruction files or the skills of a folder, which need the user's trust. `real_path` is the path on disk of
-    the folder to which they apply."""
+    """The instruction files or the skills of a folder, which need the user's trust.
+
+    `real_path` is the path on disk of the folder to which they apply.
+    """
 
     subject: TrustSubject
     real_path: str
@@ -369,9 +371,11 @@ class ProjectInstructions:
         all_folders: bool,
         show_document: ShowDocument | None = None,
     ) -> TurnInstructions:
-        """Return the trusted instruction files and skills for a turn about the given documents. Asks the user to trust
-        new ones. If `all_folders` is true, the result also includes the files at the top level of every workspace
-        folder. With `show_document` the question offers to show the files."""
+        """Return the trusted instruction files and skills for a turn about the given documents.
+
+        Asks the user to trust new ones. If `all_folders` is true, the result also includes the files at the top level
+        of every workspace folder. With `show_document` the question offers to show the files.
+        """
         starts = _find_starts(view, uris, all_folders=all_folders)
         if not starts and not all_folders:
             return TurnInstructions()

@@ -23,8 +23,11 @@ _OWN_PLACE = "your config.toml"
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """A server with its source. `consent` is `own` for a server of the user's file, and otherwise the state of the
-    approval. `offered` is None for a server of the user's file."""
+    """A server with its source.
+
+    `consent` is `own` for a server of the user's file, and otherwise the state of the approval. `offered` is None for a
+    server of the user's file.
+    """
 
     config: ServerConfig
     place: str

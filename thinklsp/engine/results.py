@@ -77,8 +77,10 @@ class HunkCounts:
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """The status of a file in an edit set. `is_pending` is true if the editor received the file's edit but did not
-    apply it completely."""
+    """The status of a file in an edit set.
+
+    `is_pending` is true if the editor received the file's edit but did not apply it completely.
+    """
 
     uri: str
     status: EditStatus
@@ -169,8 +171,10 @@ def build_plain_result(
 
 
 def build_compact_result(turn: Turn, result: Result) -> Result:
-    """Build the result of `thinklsp.compact`. If nothing was compacted, `archiveId` is null and the message counts are
-    equal."""
+    """Build the result of `thinklsp.compact`.
+
+    If nothing was compacted, `archiveId` is null and the message counts are equal.
+    """
     common = {"stopReason": result["stopReason"], "usage": result["usage"]}
     compaction = turn.output.compaction
     if compaction is None:

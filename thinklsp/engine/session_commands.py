@@ -192,8 +192,10 @@ class SessionCommands:
         return self._engine is not None and self._engine.claims.is_busy(session_id)
 
     async def find(self, reference: str | None) -> SessionSummary:
-        """Find a session by its id or the beginning of its id. None and `last` select the workspace's newest session.
-        Raises SessionError."""
+        """Find a session by its id or the beginning of its id.
+
+        None and `last` select the workspace's newest session. Raises SessionError.
+        """
         summaries = await self._store.list_sessions(self._scope.workspace)
         if reference is None or reference == "last":
             newest = next(
@@ -261,8 +263,10 @@ class SessionCommands:
         return {"sessionId": summary.id, "title": summary.title, "deleted": True} | self._build_deletion_notice()
 
     async def delete_all(self, session_ids: Sequence[str]) -> dict[str, Any]:
-        """Delete sessions permanently, except sessions in use. For each session that was not deleted, the result
-        contains the reason."""
+        """Delete sessions permanently, except sessions in use.
+
+        For each session that was not deleted, the result contains the reason.
+        """
         reasons = await self._store.delete_all(session_ids, self._scope.workspace)
         kept_sessions = [
             {"sessionId": session_id, "reason": reason} for session_id, reason in reasons.items() if reason is not None
@@ -275,8 +279,10 @@ class SessionCommands:
         return {"notice": notice} if notice else {}
 
     async def repair(self, reference: str | None, *, apply: bool = True) -> dict[str, Any]:
-        """Repair the conversation and describe its problems. If `apply` is False, only describe the problems. The
-        repair archives the previous conversation."""
+        """Repair the conversation and describe its problems.
+
+        If `apply` is False, only describe the problems. The repair archives the previous conversation.
+        """
         summary = await self.find(reference)
         with self._claim(summary.id):
             return await self._repair(summary, apply=apply)
@@ -297,8 +303,11 @@ class SessionCommands:
         return answer | {"repaired": True, "archiveId": archive_id}
 
     async def restore(self, reference: str | None, archive_id: str | None = None) -> dict[str, Any]:
-        """Undo a compaction or a repair by restoring the archived messages. Later messages are kept. If `archive_id` is
-        None, the newest archive is restored. Raises SessionError if a turn is running in the session."""
+        """Undo a compaction or a repair by restoring the archived messages.
+
+        Later messages are kept. If `archive_id` is None, the newest archive is restored. Raises SessionError if a turn
+        is running in the session.
+        """
         summary = await self.find(reference)
         with self._claim(summary.id):
             try:
@@ -326,8 +335,10 @@ class SessionCommands:
         return {"sessionId": fork.id, "title": fork.title, "steps": fork.steps, "forkedFrom": summary.id}
 
     async def rename(self, reference: str | None, title: str) -> dict[str, Any]:
-        """Give a session another title, the first line of `title`. A turn may be running in the session. Raises
-        SessionError if the title is empty."""
+        """Give a session another title, the first line of `title`.
+
+        A turn may be running in the session. Raises SessionError if the title is empty.
+        """
         summary = await self.find(reference)
         if not title.strip():
             raise SessionError(_EMPTY_TITLE)

@@ -102,9 +102,12 @@ PrepareTools = Callable[[TurnInstructions, Ask], Awaitable[tuple[tuple[AnyTool, 
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """The callbacks of the front end that runs a turn. The store saves an event's data before `show` receives the
-    event. `unapplied_edits` is text that informs the model about edits of this session that were not applied.
-    `show_document` is None if the front end cannot show documents, and `ask_text` if it cannot ask for a text."""
+    """The callbacks of the front end that runs a turn.
+
+    The store saves an event's data before `show` receives the event. `unapplied_edits` is text that informs the model
+    about edits of this session that were not applied. `show_document` is None if the front end cannot show documents,
+    and `ask_text` if it cannot ask for a text.
+    """
 
     show: ShowEvent
     ask: Ask

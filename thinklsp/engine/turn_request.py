@@ -56,8 +56,10 @@ _NOTHING_STAGED = "No changes are staged. Stage changes with `git add` first."
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A document, or a range of lines in a document, that a request refers to. `lines` contains the first and the last
-    line, numbered from 1. It is None for the whole document."""
+    """A document, or a range of lines in a document, that a request refers to.
+
+    `lines` contains the first and the last line, numbered from 1. It is None for the whole document.
+    """
 
     uri: str
     lines: tuple[int, int] | None = None

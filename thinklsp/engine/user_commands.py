@@ -44,8 +44,10 @@ async def _skip_question(_question: str, _options: tuple[str, ...]) -> str | Non
 
 @dataclass(frozen=True, slots=True)
 class UserCommands:
-    """The commands of one turn. `session_approvals` contains the commands that the user has allowed for this session.
-    It exists only in memory."""
+    """The commands of one turn.
+
+    `session_approvals` contains the commands that the user has allowed for this session. It exists only in memory.
+    """
 
     runner: ShadowRunner
     user: UserSettings
@@ -80,8 +82,10 @@ class UserCommands:
         )
 
     async def _permit(self, action: Approval) -> None:
-        """Check a command against the permission rules, and ask the user if the rules require it. Raises
-        NotPermitted."""
+        """Check a command against the permission rules, and ask the user if the rules require it.
+
+        Raises NotPermitted.
+        """
         try:
             rules = await asyncio.to_thread(self._read_rules)
         except SettingsError as error:

@@ -30,8 +30,10 @@ _MAX_ADDRESSES = 4096
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """The identity in a valid token. `ends_at` is the time at which the token is no longer accepted, in seconds since
-    the epoch. It includes the leeway."""
+    """The identity in a valid token.
+
+    `ends_at` is the time at which the token is no longer accepted, in seconds since the epoch. It includes the leeway.
+    """
 
     identity: ClientIdentity
     ends_at: float

@@ -91,7 +91,7 @@ class ThinkLspServer(LanguageServer):
         return self.state.documents
 
     def report_server_error(self, error: Exception, source: object) -> None:
-        """The error has already been logged. Ignore it, because pygls shows errors to the user."""
+        """Ignore the error, which has been logged, because pygls would show it to the user."""
 
     @property
     def early_settings(self) -> StartupSettings:

@@ -125,8 +125,10 @@ class ServerConsent:
     async def select_servers(
         self, offered: Sequence[OfferedServer], ask: Ask, *, is_trusted: Callable[[str], bool]
     ) -> tuple[tuple[ServerConfig, ...], tuple[str, ...]]:
-        """Return the servers that may run, with notices. Asks about each server in a trusted folder that is new or
-        whose entry has changed."""
+        """Return the servers that may run, with notices.
+
+        Asks about each server in a trusted folder that is new or whose entry has changed.
+        """
         usable = [server for server in offered if is_trusted(server.folder)]
         notices = []
         if names := [server.config.name for server in offered if server not in usable]:

@@ -47,8 +47,9 @@ class ServerConfig:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the parts that decide which program answers: the command or URL, the names of the environment
-        variables and the working directory.
+        """The SHA-256 of the parts that decide which program answers.
+
+        These are the command or URL, the names of the environment variables and the working directory.
 
         The values of variables are left out, because a token that is renewed does not make a new server.
         """

@@ -289,8 +289,10 @@ def _expand(text: str, folder: str, user: UserSettings) -> str:
 
 
 def _find_value(variable: str, folder: str, user: UserSettings) -> str:
-    """Return the value of a variable. Only names in `[mcp] project_env` have a value, because a project must not be
-    able to read the user's environment."""
+    """Return the value of a variable.
+
+    Only names in `[mcp] project_env` have a value, because a project must not be able to read the user's environment.
+    """
     if variable == "workspaceFolder":
         return folder
     match = _VARIABLE_NAME.fullmatch(variable)

@@ -85,8 +85,10 @@ def _try_sandbox(program: str, *more: str) -> bool | None:
 
 
 def build_filter(machine: str) -> bytes:
-    """Build the system call filter for an architecture, as in `os.uname().machine`. The filter is empty for unsupported
-    architectures."""
+    """Build the system call filter for an architecture, as in `os.uname().machine`.
+
+    The filter is empty for unsupported architectures.
+    """
     if machine not in _ARCHITECTURES:
         return b""
     rejected = _REJECTED_CALLS[machine]
@@ -247,8 +249,10 @@ def build_environment(host: SandboxHost) -> dict[str, str]:
 
 
 def _find_toolchains(host: SandboxHost, workspace: Sequence[str]) -> list[str]:
-    """Return the toolchain folders that commands can read. They come from `PATH`, the interpreter and well-known
-    places."""
+    """Return the toolchain folders that commands can read.
+
+    They come from `PATH`, the interpreter and well-known places.
+    """
     candidates = [os.path.join(host.home, name) for name in _TOOLCHAIN_FOLDERS]
     candidates += host.prefixes
     entries_by_name = {

@@ -77,8 +77,10 @@ class MessageRow:
 
 
 class DecodedMessage(NamedTuple):
-    """A decoded message, or None if the row is not readable. `is_complete` is true if no part of the message is
-    missing."""
+    """A decoded message, or None if the row is not readable.
+
+    `is_complete` is true if no part of the message is missing.
+    """
 
     message: Message | None
     is_complete: bool

@@ -32,8 +32,10 @@ RowKey = tuple[str | int, ...]
 
 
 class Keyring(Protocol):
-    """The part of the optional `keyring` package that stores the encryption key. Both functions may raise any
-    exception."""
+    """The part of the optional `keyring` package that stores the encryption key.
+
+    Both functions may raise any exception.
+    """
 
     def get_password(self, service: str, name: str, /) -> str | None: ...
 
@@ -56,8 +58,10 @@ class OpaqueRow(NamedTuple):
 
 
 class OpaqueCipher:
-    """The cipher for opaque state. Without a key, new rows are stored unencrypted, and encrypted rows are not
-    readable."""
+    """The cipher for opaque state.
+
+    Without a key, new rows are stored unencrypted, and encrypted rows are not readable.
+    """
 
     def __init__(self, aead: Any = None, protection: str = FILE_MODE_PROTECTION) -> None:
         self._aead = aead
@@ -172,8 +176,10 @@ class SessionCipher:
         return content if isinstance(content, bytes) else None
 
     def encrypt_text(self, column: str, row: RowKey, text: str) -> str:  # noqa: ARG002 - as above
-        """Return a text as it is stored. Empty texts and empty JSON arrays are not changed, because queries look for
-        them."""
+        """Return a text as it is stored.
+
+        Empty texts and empty JSON arrays are not changed, because queries look for them.
+        """
         return text
 
     def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:  # noqa: ARG002 - as above
@@ -227,8 +233,10 @@ class StoreCipher:
         return self.find_all(connection, (session_id,))[session_id]
 
     def find_all(self, _connection: RowConnection, session_ids: Iterable[str], /) -> Mapping[str, SessionCipher]:
-        """Return the ciphers of several sessions for reading. The contents of a session whose key cannot be used count
-        as damaged."""
+        """Return the ciphers of several sessions for reading.
+
+        The contents of a session whose key cannot be used count as damaged.
+        """
         return dict.fromkeys(session_ids, self._cipher)
 
     def ensure(self, connection: RowConnection, session_id: str) -> SessionCipher:

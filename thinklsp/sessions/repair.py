@@ -35,8 +35,10 @@ _STRAY_RESULT_NOTE = "<note>Result of a missing tool call:</note>\n"
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A repaired conversation. `findings` describes each change in one sentence and is empty for a valid
-    conversation."""
+    """A repaired conversation.
+
+    `findings` describes each change in one sentence and is empty for a valid conversation.
+    """
 
     findings: tuple[str, ...]
     conversation: Conversation

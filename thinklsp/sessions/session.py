@@ -189,8 +189,10 @@ class Session:
         return replace(self, conversation=conversation, title=title, unanswered=True, interrupted=False, undone=False)
 
     def _list_untold_prompts(self) -> Iterator[UnansweredPrompt]:
-        """Yield the unanswered prompts that the model has not read yet. A prompt repeated by the running prompt is
-        skipped."""
+        """Yield the unanswered prompts that the model has not read yet.
+
+        A prompt repeated by the running prompt is skipped.
+        """
         now = self.running_prompt.text if self.running_prompt is not None else ""
         for prompt in self.prompts:
             if not prompt.told and prompt.outcome in REPORTED_OUTCOMES and prompt.text.strip() not in now:

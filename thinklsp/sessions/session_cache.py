@@ -88,8 +88,10 @@ class SessionCache:
         call_usage: CallUsage | None,
         archive: tuple[str, str] | None = None,
     ) -> StoredSession:
-        """Apply `change` to the session and store the result. `archive` contains the id and the note of an archive for
-        the previous conversation."""
+        """Apply `change` to the session and store the result.
+
+        `archive` contains the id and the note of an archive for the previous conversation.
+        """
         before, session = self._read_for_change(connection, session_id)
         if archive is not None and before is None:
             raise SessionError(_NO_MESSAGES)

@@ -218,8 +218,10 @@ def list_sessions(connection: RowConnection, workspace: str | None) -> tuple[Ses
 
 
 def find_newest(connection: RowConnection, workspace: str) -> list[tuple[int, str]]:
-    """Return the time of the last change in nanoseconds and the id of the workspace's newest session, if there is
-    one."""
+    """Return the time of the last change and the id of the workspace's newest session, if there is one.
+
+    The time is in nanoseconds.
+    """
     rows = connection.execute(
         "SELECT updated, id FROM session WHERE workspace = ? ORDER BY updated DESC LIMIT 1",
         (replace_surrogates(workspace),),

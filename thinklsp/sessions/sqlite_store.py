@@ -215,8 +215,10 @@ class SqliteDatabase:
     write_as_holder = write
 
     def delete(self, session_id: str) -> None:
-        """Delete the rows of a session. Raises SessionError on failure. Call `erase_traces` afterwards to erase the
-        bytes of the deleted rows."""
+        """Delete the rows of a session.
+
+        Raises SessionError on failure. Call `erase_traces` afterwards to erase the bytes of the deleted rows.
+        """
         self._retry_file(now=True)
         if self.file is not None and self._memory is not None:
             raise SessionError("The session cannot be deleted, because its store is not writable at the moment.")
@@ -484,8 +486,10 @@ def _open_sound(place: _Location) -> OpenedDatabase:
 
 
 def _inspect(connection: SqliteConnection, place: _Location) -> tuple[int, tuple[str, ...]]:
-    """Check the database. Return its schema version and messages about problems for the user. Raises sqlite3.Error if
-    the file is damaged."""
+    """Check the database.
+
+    Return its schema version and messages about problems for the user. Raises sqlite3.Error if the file is damaged.
+    """
     try:
         version = read_version(connection)
         if not 0 <= version < _MAX_VERSION:

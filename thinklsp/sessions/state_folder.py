@@ -78,8 +78,10 @@ def find_safety_problem(folder: str) -> str | None:
 
 
 def restrict_access(folder: str) -> str | None:
-    """Make an existing folder private. Return the reason if the folder is unsafe, or None. Raises OSError on
-    failure."""
+    """Make an existing folder private.
+
+    Return the reason if the folder is unsafe, or None. Raises OSError on failure.
+    """
     reason = find_safety_problem(folder)
     if reason is None and os.lstat(folder).st_mode & 0o077:
         os.chmod(folder, 0o700)

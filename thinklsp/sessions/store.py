@@ -67,8 +67,10 @@ class StoreStatus:
 
 
 class SessionDatabase(Protocol):
-    """Transactions on the rows of sessions, in the store's thread. Every call may raise SessionError with a message for
-    the user."""
+    """Transactions on the rows of sessions, in the store's thread.
+
+    Every call may raise SessionError with a message for the user.
+    """
 
     @property
     def cipher(self) -> StoreCipher: ...
@@ -303,8 +305,10 @@ class SessionStore(ABC):
 
     @run_in_store
     def fork(self, session_id: str, workspace: str | None, step: int | None = None) -> Session:
-        """Return a new session with the first `step` steps, or with all steps if `step` is None. Steps that a
-        compaction has replaced are also copied."""
+        """Return a new session with the first `step` steps, or with all steps if `step` is None.
+
+        Steps that a compaction has replaced are also copied.
+        """
         session = self._get(session_id, workspace)
         fork = self._database.read(archives.make_fork, session_id, session, step)
         return self._save(archives.write_fork, fork.id, session, fork)
@@ -418,8 +422,10 @@ class SessionStore(ABC):
 
     @run_in_store
     def write_rows(self, rows: SessionRows) -> bool:
-        """Store the rows of a session, unless this store has the same or a newer revision of it. Returns True if the
-        rows were stored."""
+        """Store the rows of a session, unless this store has the same or a newer revision of it.
+
+        Returns True if the rows were stored.
+        """
         self._leases.acquire(rows.session_id)
         try:
             return self._database.write_as_holder(tables.write_rows, rows.session_id, rows)

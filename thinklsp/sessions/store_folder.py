@@ -224,8 +224,10 @@ class Leases:
         return False
 
     def take(self, session_id: str) -> None:
-        """Acquire the lease on a session, but do not keep it longer than necessary. Raises SessionError if another
-        process is using the session."""
+        """Acquire the lease on a session, but do not keep it longer than necessary.
+
+        Raises SessionError if another process is using the session.
+        """
 
     def _drop(self, session_id: str) -> None:
         """Release the lease on a session if this store holds it."""
@@ -248,8 +250,10 @@ class Leases:
         """Release all leases."""
 
     def acquire(self, session_id: str) -> None:
-        """Acquire the lease on a session until `release` is called. Raises SessionError if another process is using the
-        session."""
+        """Acquire the lease on a session until `release` is called.
+
+        Raises SessionError if another process is using the session.
+        """
         self.take(session_id)
         self._active_ids.add(session_id)
 
@@ -377,8 +381,10 @@ def _describe_owner(path: str) -> str:
 
 
 def lock_file(path: str) -> int | None:
-    """Lock a file and return its descriptor, or None if the file is already locked. Raises OSError if the file cannot
-    be created."""
+    """Lock a file and return its descriptor, or None if the file is already locked.
+
+    Raises OSError if the file cannot be created.
+    """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:

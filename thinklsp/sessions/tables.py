@@ -224,8 +224,10 @@ def _rescue_rows(source: SqliteConnection, target: SqliteConnection, table: str,
 
 @dataclass(frozen=True, slots=True)
 class SessionRows:
-    """The rows of a session by table, in the order of their values. `origins` belongs to the opaque state, and `usage`
-    to the model calls."""
+    """The rows of a session by table, in the order of their values.
+
+    `origins` belongs to the opaque state, and `usage` to the model calls.
+    """
 
     session_id: str
     tables: Mapping[str, tuple[Row, ...]]
@@ -234,15 +236,19 @@ class SessionRows:
 
 
 def read_rows(connection: RowConnection, session_id: str) -> SessionRows:
-    """Return all rows of a session, decrypted. Opaque state that cannot be decrypted is left out. Raises SessionError
-    if other contents cannot be decrypted."""
+    """Return all rows of a session, decrypted.
+
+    Opaque state that cannot be decrypted is left out. Raises SessionError if other contents cannot be decrypted.
+    """
     cipher = connection.cipher.find(connection, session_id)
     return _recode_all(_read_rows(connection, session_id), cipher, UNENCRYPTED)
 
 
 def write_rows(connection: RowConnection, session_id: str, rows: SessionRows) -> bool:
-    """Store the rows, encrypted as in this store. Returns False if the session is there already, with the same or a
-    newer revision."""
+    """Store the rows, encrypted as in this store.
+
+    Returns False if the session is there already, with the same or a newer revision.
+    """
     revision = list_columns("session").index("revision")
     new = max((row[revision] for row in rows.tables["session"]), default=0)
     if (read_revision(connection, session_id) or 0) >= new:

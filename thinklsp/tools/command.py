@@ -91,8 +91,11 @@ class Decision:
 
 
 def decide(action: Approval, rules: PermissionRules, approvals: Collection[Approval] = ()) -> Decision:
-    """Decide whether a command may run. Deny rules have priority over approvals, and approvals over allow rules. If
-    nothing matches, the decision is to ask the user."""
+    """Decide whether a command may run.
+
+    Deny rules have priority over approvals, and approvals over allow rules. If nothing matches, the decision is to ask
+    the user.
+    """
     if (odd := explain_rejection(action)) is not None:
         return Decision("deny", odd)
     if any(_denies(rule, action.argv) for rule in rules.deny):
@@ -225,8 +228,10 @@ class RunCommand(Tool[RunCommandArguments]):
 
 
 def format_result(argv: list[str], result: CommandResult) -> str:
-    """Format a command's result: its exit status, the files that it changed, and the beginning and end of its
-    output."""
+    """Format a command's result.
+
+    It has the exit status, the files that the command changed, and the beginning and end of its output.
+    """
     lines = [f"`{format_command(argv)}` {describe_ending(result)} after {result.seconds:.1f} s."]
     if result.changed_paths:
         names = ", ".join(format_path(path) for path in result.changed_paths[:_MAX_CHANGED_PATHS])
@@ -256,8 +261,10 @@ def describe_ending(result: CommandResult) -> str:
 
 
 def format_output(result: CommandResult, head: int = _MAX_HEAD, tail: int = _MAX_TAIL) -> str:
-    """Format a command's output, without colors and with invisible characters escaped. Long output is truncated in the
-    middle."""
+    """Format a command's output, without colors and with invisible characters escaped.
+
+    Long output is truncated in the middle.
+    """
     text = escape_invisible(decode_output(result.output)).strip("\n")
     note = f"[{result.omitted_bytes:,} bytes omitted in the middle]\n" if result.omitted_bytes else ""
     if len(text) <= head + tail:

@@ -269,8 +269,11 @@ def find_start(place: Place, starts: Iterable[Place]) -> Place | None:
 
 
 class FileWalk:
-    """A traversal of all files that are not ignored, in a thread. The traversal includes files that exist only in the
-    editor or in this turn's edits, and skips files that the turn deleted."""
+    """A traversal of all files that are not ignored, in a thread.
+
+    The traversal includes files that exist only in the editor or in this turn's edits, and skips files that the turn
+    deleted.
+    """
 
     def __init__(
         self, overlay: EditOverlay, starts: tuple[Place, ...], glob: GlobFilter | None = None, limit: int = 1_000_000

@@ -88,8 +88,10 @@ class RipgrepKilled(ToolFailed):
 
 
 def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[str]:
-    """Return the paths of ripgrep on the system and in thinklsp's Python environment, if installed. ripgrep on the
-    system must be outside the workspace folders. The Python environment may be inside a workspace folder."""
+    """Return the paths of ripgrep on the system and in thinklsp's Python environment, if installed.
+
+    ripgrep on the system must be outside the workspace folders, but the Python environment may be inside one.
+    """
     system = find_program("rg", folders, path)
     own = os.path.join(os.path.dirname(sys.executable), "rg")
     return tuple(dict.fromkeys(program for program in (system, own) if program is not None and is_executable(program)))

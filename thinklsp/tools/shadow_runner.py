@@ -58,8 +58,10 @@ _LEFTOVERS = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".co
 
 @dataclass(slots=True)
 class _Shadow:
-    """A shadow copy of a workspace folder. In the sandbox, it is mounted at `bound_folder`. `changes_folder` receives
-    all changes."""
+    """A shadow copy of a workspace folder.
+
+    In the sandbox, it is mounted at `bound_folder`. `changes_folder` receives all changes.
+    """
 
     root: Root
     bound_folder: str
@@ -160,8 +162,10 @@ class Shadows:
         return tuple(islice(outermost, _MAX_REPORTED))
 
     def _is_different(self, shadow: _Shadow, parts: tuple[str, ...], overlay: EditOverlay) -> bool:
-        """Return True if a path differs from the turn's version. Changed files are recorded, so that they can be
-        restored."""
+        """Return True if a path differs from the turn's version.
+
+        Changed files are recorded, so that they can be restored.
+        """
         path = os.path.join(shadow.changes_folder, *parts)
         try:
             place = overlay.view.build_place(shadow.root, parts)
@@ -238,8 +242,10 @@ _OPAQUE = "user.overlay.opaque"
 
 
 class _ScratchFolder:
-    """A scratch folder, which is created immediately. Raises OSError. `empty_file` can be mounted over other files to
-    hide them."""
+    """A scratch folder, which is created immediately.
+
+    Raises OSError. `empty_file` can be mounted over other files to hide them.
+    """
 
     def __init__(self, state_folder: str) -> None:
         above = os.path.join(state_folder, _NAME)
@@ -276,8 +282,10 @@ class _ScratchFolder:
 
 
 def _remove(path: str) -> None:
-    """Delete a folder of any depth, whatever its permissions. If a path cannot be deleted, the next server tries
-    again."""
+    """Delete a folder of any depth, whatever its permissions.
+
+    If a path cannot be deleted, the next server tries again.
+    """
     waiting = [path]
     while waiting:
         folder = waiting.pop()

@@ -166,8 +166,10 @@ _T = TypeVar("_T")
 
 
 async def run_in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run `work` in a thread of the tool pool. If the call is cancelled before the thread starts, `work` does not
-    run."""
+    """Run `work` in a thread of the tool pool.
+
+    If the call is cancelled before the thread starts, `work` does not run.
+    """
     return await asyncio.get_running_loop().run_in_executor(_pool, partial(work, *args, **kwargs))
 
 
@@ -175,8 +177,11 @@ _MAX_INLINE_CHARACTERS = 10_000
 
 
 async def run_in_thread_if_long(length: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run `work` in a thread if the text is long, and directly otherwise. `length` is the text's length in characters.
-    Short texts do not delay other requests, because they take about a microsecond per character."""
+    """Run `work` in a thread if the text is long, and directly otherwise.
+
+    `length` is the text's length in characters. Short texts do not delay other requests, because they take about a
+    microsecond per character.
+    """
     return work(*args, **kwargs) if length <= _MAX_INLINE_CHARACTERS else await run_in_thread(work, *args, **kwargs)
 
 

@@ -87,8 +87,10 @@ RootPath = tuple[Root, tuple[str, ...]]
 
 
 class RootResolver:
-    """A resolver that finds the workspace folder for a path. An editor may open a file in a workspace folder through a
-    link. The resolver recognizes that both paths lead to the same file.
+    """A resolver that finds the workspace folder for a path.
+
+    An editor may open a file in a workspace folder through a link. The resolver recognizes that both paths lead to the
+    same file.
 
     Links are followed only for the documents and edits that `follow` is given, and only at that moment.
     """
@@ -147,8 +149,10 @@ class RootResolver:
             return None
 
     def resolve_path(self, path: str) -> RootPath | None:
-        """Return the innermost workspace folder that contains an absolute path, with the relative path in it, or
-        None."""
+        """Return the innermost workspace folder that contains an absolute path, or None.
+
+        The result contains the relative path in the folder.
+        """
         given = self.find_root(path)
         return self._through_links.get(_build_path(given, path), given) if self._through_links else given
 

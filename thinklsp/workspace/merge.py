@@ -22,8 +22,11 @@ class MergedText:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A conflict, with the regions that both sides changed. Each region is a pair `(first, last)` of line numbers in
-    the base, numbered from 1. An insertion before line `n` is represented as `(n, n - 1)`."""
+    """A conflict, with the regions that both sides changed.
+
+    Each region is a pair `(first, last)` of line numbers in the base, numbered from 1. An insertion before line `n` is
+    represented as `(n, n - 1)`.
+    """
 
     regions: tuple[tuple[int, int], ...]
 
@@ -46,8 +49,10 @@ class _Region:
 
 
 def merge(base: str, ours: str, theirs: str, *, ours_wins: bool = False) -> MergedText | Conflict:
-    """Merge the turn's changes with the user's changes. If `ours_wins` is true, the turn's changes win all
-    conflicts."""
+    """Merge the turn's changes with the user's changes.
+
+    If `ours_wins` is true, the turn's changes win all conflicts.
+    """
     if ours == theirs or base == theirs:
         return MergedText(ours)
     if base == ours:

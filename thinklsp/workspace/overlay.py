@@ -72,8 +72,10 @@ class EditOverlay:
         return next((pending.place for pending in moved if pending.place.key != place.key), None)
 
     def write(self, place: Place, text: str) -> None:
-        """Set the text of a new or existing file. If the file must not be changed, raise PathRefused without any
-        change."""
+        """Set the text of a new or existing file.
+
+        If the file must not be changed, raise PathRefused without any change.
+        """
         self._check_editable(place)
         _check_size(place, text)
         current = self.read(place)

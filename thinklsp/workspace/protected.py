@@ -126,8 +126,10 @@ class ProtectedPaths:
         return None
 
     def explain_write_refusal(self, parts: Sequence[str]) -> str | None:
-        """Return the reason why tools may not change a path, or None. The reason is the rest of a sentence that begins
-        with the path."""
+        """Return the reason why tools may not change a path, or None.
+
+        The reason is the rest of a sentence that begins with the path.
+        """
         if (reason := self.explain_read_refusal(parts)) is not None:
             return reason
         pattern = self._find_refusing_pattern(self._guarded, [_fold_forms(part) for part in parts])

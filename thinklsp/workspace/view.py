@@ -58,8 +58,11 @@ class WorkspaceView:
         protected: ProtectedPaths | None = None,
         extra: Iterable[Root] = (),
     ) -> None:
-        """Initialize the view. `protected` contains the rules for documents outside all folders. `extra` contains
-        read-only folders next to the workspace, whose names are part of their paths."""
+        """Initialize the view.
+
+        `protected` contains the rules for documents outside all folders. `extra` contains read-only folders next to the
+        workspace, whose names are part of their paths.
+        """
         workspace = list(folders)
         beside = [(WorkspaceFolder(path_to_uri(root.path), ""), root) for root in extra]
         self._all_folders = name_folders([*workspace, *beside])

@@ -95,7 +95,7 @@ class Plan:
 
 
 def plan_setup(editor: SetupEditor, machine: Machine) -> Plan:
-    """Raises ThinkLspError if the editor is not installed, or if a file must not be changed."""
+    """Plan the set-up. Raises ThinkLspError if the editor is not installed, or if a file must not be changed."""
     program = editor.find(machine)
     if program is None:
         names = " or ".join(f"`{name}`" for name in editor.programs if not name.startswith("/"))
@@ -105,7 +105,7 @@ def plan_setup(editor: SetupEditor, machine: Machine) -> Plan:
 
 
 def plan_removal(editor: SetupEditor, machine: Machine) -> Plan:
-    """Raises ThinkLspError if a file must not be changed."""
+    """Plan the removal. Raises ThinkLspError if a file must not be changed."""
     programs = editor.build_uninstall(machine, editor.find(machine) or editor.programs[0])
     return _plan([(place, None) for place in editor.find_places(machine)], programs)
 

@@ -245,7 +245,7 @@ def _explain_wrong_json(path: Path) -> ThinkLspError:
 
 
 def decode_text(data: bytes, path: Path) -> str:
-    """Raises ThinkLspError if the data is not UTF-8."""
+    """Decode the text of a file. Raises ThinkLspError if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -299,7 +299,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def check_writable(changes: Sequence[FileChange]) -> None:
-    """Raises ThinkLspError if a file is read-only or could not be created."""
+    """Check the files before the first change. Raises ThinkLspError if one is read-only or cannot be created."""
     for change in changes:
         existing = change.target
         while not existing.exists() and existing != existing.parent:

@@ -134,8 +134,10 @@ def parse_outline(text: str) -> Outline:
 
 
 def _end_with_item(text: str, fence: str, begin: int, end: int) -> str:
-    """Return an empty string if the list item of a code fence ends below the line at `begin`, down to the line at
-    `end`."""
+    """Return an empty string if the list item of a code fence ends between two lines.
+
+    `begin` is the line above, `end` the last line that can end it.
+    """
     if not fence.startswith(" "):
         return fence
     bodies = _LINE.findall(text, _find_end_of_line(text, begin), _find_end_of_line(text, end))

@@ -1,5 +1,8 @@
-"""Command arguments and targets. A command takes at most one object, all fields are optional, and unknown fields are
-rejected. Its target is the document and range in its arguments or in the latest code action request."""
+"""Command arguments and targets.
+
+A command takes at most one object, all fields are optional, and unknown fields are rejected. Its target is the document
+and range in its arguments or in the latest code action request.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Workspace edits: merged files with versions, minimal hunks and change annotations, and documents that the server
-creates in a `.thinklsp/` folder."""
+"""Workspace edits: merged files with versions, minimal hunks and change annotations.
+
+Also documents that the server creates in a `.thinklsp/` folder.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The cattrs converter between JSON and lsprotocol types, and lenient readers of values that the client passes on.
 
 A member of such a value that does not fit its type is omitted, and the rest is kept. Only a message's own members, such
-as its document and position, are checked strictly. Real shapes are listed in `tests/e2e/outside/odd_peers.py`."""
+as its document and position, are checked strictly. Real shapes are listed in `tests/e2e/outside/odd_peers.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Conversion between LSP positions in the client's encoding and offsets, and spans that follow changes of a text.
 
-Offsets are in code points."""
+Offsets are in code points.
+"""
 
 from __future__ import annotations
 

@@ -112,8 +112,10 @@ Pool = ConnectionPool[StoreConnection]
 
 
 def acquire_pool(conninfo: str, check: Callable[[], None]) -> Pool:
-    """Return the pool for an address, and create it for its first user after `check`. Each user calls `release_pool`
-    once."""
+    """Return the pool for an address, and create it for its first user after `check`.
+
+    Each user calls `release_pool` once.
+    """
     if conninfo not in _pools:
         check()
     with _lock:
@@ -216,8 +218,11 @@ def build_refusal_error(error: psycopg.Error, place: str) -> SessionError:
 
 @contextmanager
 def open_connection(url: str) -> Iterator[StoreConnection]:
-    """Open a connection without a pool. Raises SessionError with the server's reason, which contains no password, and
-    also for errors of the database in the body of the `with` statement."""
+    """Open a connection without a pool.
+
+    Raises SessionError with the server's reason, which contains no password, and also for errors of the database in the
+    body of the `with` statement.
+    """
     conninfo, place = build_conninfo(url), describe_address(url)
     try:
         connection = StoreConnection.connect(conninfo, **_OPTIONS)

@@ -138,8 +138,10 @@ class StoreCheck:
 
 
 def check_store(url: str) -> StoreCheck:
-    """Check the address, the schema, the role, the encryption of the connection and the replicas. Raises SessionError
-    if the database is not reachable."""
+    """Check the address, the schema, the role, the encryption of the connection and the replicas.
+
+    Raises SessionError if the database is not reachable.
+    """
     place = describe_address(url)
     problems: list[str] = []
     with open_connection(url) as connection:
@@ -242,8 +244,9 @@ class EncryptionReport:
 def encrypt_store(
     url: str, create_loader: Callable[[str], Callable[[], str]], *, read_clock: Callable[[], float] = time.monotonic
 ) -> EncryptionReport:
-    """Encrypt the sessions of all tenants that are not encrypted yet, and encrypt the keys of the others with the
-    current key of their tenant.
+    """Encrypt the sessions of all tenants that are not encrypted yet.
+
+    The keys of the others are encrypted with the current key of their tenant.
 
     `create_loader` returns the function that loads the keys of a tenant, as `TenantKeys` describes. Each session is
     encrypted in one transaction, so the function can be interrupted and called again. Raises SessionError.
@@ -304,8 +307,10 @@ def _encrypt_sessions(
 
 
 def _encrypt_session(rows: PostgresConnection, owner: Owner, keys: TenantKeys) -> Outcome:
-    """Encrypt a session, unless another process uses it. The outcome is `other` if the session was deleted or encrypted
-    in the meantime."""
+    """Encrypt a session, unless another process uses it.
+
+    The outcome is `other` if the session was deleted or encrypted in the meantime.
+    """
     # The locked lease keeps all others from the session until the end of the transaction.
     rows.execute(
         "INSERT INTO lease (tenant, account, session, fence, holder, holder_name, until) "

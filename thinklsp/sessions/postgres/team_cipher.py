@@ -275,8 +275,10 @@ def _is_stored(connection: RowConnection, session_id: str) -> bool:
 
 
 class _LockedCipher(SessionCipher):
-    """The cipher of a session whose key cannot be used for `reason`. Its contents count as damaged, and it is never
-    used to encrypt."""
+    """The cipher of a session whose key cannot be used for `reason`.
+
+    Its contents count as damaged, and it is never used to encrypt.
+    """
 
     can_decrypt = False
 
