@@ -109,6 +109,12 @@ def test_names_that_nobody_looked_at_are_left_out(tmp_path):
         assert IgnoreRules(root).filter_listing((), listing, lambda: True) == Listing((), ())
 
 
+def test_comments_do_not_use_up_the_limit_of_patterns(tmp_path):
+    (tmp_path / ".gitignore").write_text("# see a/b*\n" * 5_000 + "*.log\n")
+    with Root(str(tmp_path)) as root:
+        assert find_taken(IgnoreRules(root), ("a.log", "a.py")) == ["a.py"]
+
+
 def test_a_linked_or_broken_ignore_file_counts_for_nothing(tmp_path):
     (tmp_path / "elsewhere").write_text("*\n")
     ws = tmp_path / "ws"
