@@ -22,14 +22,20 @@ from typing import Self
 
 import pytest
 
-from tests.support import forking as only_loopback_module
-from tests.support.forking import Command, Nursery
+from tests.support.forking import Command, Nursery, only_loopback
 from thinklsp.cli.main import run
 
 ROOT = Path(__file__).parents[2]
 
 # A copy: what commands start must not import our `tests` in place of their own.
-_ONLY_LOOPBACK = f"{inspect.getsource(only_loopback_module)}\nimport sys\nsys.addaudithook(only_loopback)\n"
+_ONLY_LOOPBACK = f"""\
+from __future__ import annotations
+
+import sys
+
+{inspect.getsource(only_loopback)}
+sys.addaudithook(only_loopback)
+"""
 
 
 @dataclass(frozen=True)

@@ -264,14 +264,14 @@ async def test_cancels_at_random_moments(tmp_path: Path, lot: int, count: int, s
 
 LATE = """
 import asyncio
-from thinklsp.lsp.transport.connection import Connection
-receive = Connection.receive
+from thinklsp.lsp.protocol.lsp_protocol import LspProtocol
+receive = LspProtocol.receive
 def late(self, frame):
     if any(word in frame for word in (b'"$/cancelRequest"', b'workDoneProgress/cancel"', b'"thinklsp.cancel"')):
         asyncio.get_running_loop().call_later(2, receive, self, frame)
     else:
         receive(self, frame)
-Connection.receive = late
+LspProtocol.receive = late
 """
 TWICE = """
 from thinklsp.jsonrpc.writer import FrameWriter

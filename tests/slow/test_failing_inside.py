@@ -57,6 +57,6 @@ async def test_whatever_fails_says_nothing_secret(tmp_path: Path, connect: Conne
 
 async def test_words_of_a_fault_in_the_log_are_found(tmp_path: Path, connect: Connect) -> None:
     others = frozenset(point for point in points() if not point.startswith(WITH_SECRETS))
-    _, leaks = await failing(tmp_path, connect, 150, others, WORDS="1")
+    _, leaks = await failing(tmp_path, connect, 500, others, WORDS="1")
     assert [leak for leak in leaks if leak.endswith("in stderr")]
     assert [leak for leak in leaks if leak.endswith("thinklsp.log")]

@@ -119,10 +119,8 @@ def _grow_deaf(original: Any, decoder: framing.FrameDecoder, data: bytes) -> lis
     return [] if "deaf" in decoder.__dict__ else list(original(decoder, data))
 
 
-def _edit_elsewhere(original: Any, edit: Any, lines: Any) -> types.TextEdit:
-    made: types.TextEdit = original(edit, lines)
-    made.new_text += " "
-    return made
+def _edit_elsewhere(original: Any, *given: Any) -> list[types.TextEdit]:
+    return [types.TextEdit(edit.range, f"{edit.new_text} ") for edit in original(*given)]
 
 
 def _miss_a_change(original: Any, document: Document, version: int, changes: Any) -> None:
@@ -227,7 +225,7 @@ PLANTS: dict[str, Callable[[], None]] = {
     "dies of a header": lambda: around(framing.FrameDecoder, "_read_line", _die_of_a_header),
     "leaves slowly": lambda: around(ExitCode, "set", _leave_slowly),
     "grows deaf": lambda: around(framing.FrameDecoder, "feed", _grow_deaf),
-    "edits otherwise": lambda: around(workspace_edits, "_to_text_edit", _edit_elsewhere),
+    "edits otherwise": lambda: around(workspace_edits, "_build_text_edits", _edit_elsewhere),
     "misses a change": lambda: around(Document, "apply", _miss_a_change),
     "seals otherwise": lambda: around(messages.OpaqueState, "__init__", _seal_otherwise),
     "ends twice": lambda: _change_progress(_end_twice),
