@@ -29,7 +29,7 @@ Forge = Callable[[IdentityProvider], str]
 SIGNATURE, MALFORMED = "signature is invalid", "not a JSON Web Token"
 ALGORITHM, UNFIT = "algorithm is not one of RS256, ES256", "algorithm does not fit its key"
 EXPIRED, EARLY, MISSING = "has expired", "not valid yet", "a required claim is missing"
-NAME, CHARACTERS = "must be a text of 1 to 200", "characters that are not allowed"
+NAME, CHARACTERS = "must have 1 to 200", "characters that are not allowed"
 
 
 def with_claims(**changes: Any) -> Forge:

@@ -151,7 +151,7 @@ async def test_a_server_that_is_not_there_ends_with_a_sentence() -> None:
 async def test_a_token_command_that_fails_ends_with_a_sentence() -> None:
     command = (sys.executable, "-c", "raise SystemExit(1)")
     async with connect("https://127.0.0.1/mcp", token_command=command) as connection:
-        with pytest.raises(McpFailed, match="The token command of the MCP server `web` failed"):
+        with pytest.raises(McpFailed, match="The token command for the MCP server `web` failed"):
             await connection.start()
 
 

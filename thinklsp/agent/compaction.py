@@ -209,7 +209,7 @@ def plan_compaction(
 
 
 def binds_thinking(model: ModelInfo) -> bool:
-    """Return True if the model may reject its own thinking after a compaction of earlier messages.
+    """Return True if the model may reject its earlier thinking once the messages before it were compacted.
 
     Unlisted OpenAI models may be new models, which silently ignore invalid thinking. A gateway model named
     `vendor/name` may come from any provider.

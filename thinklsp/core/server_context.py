@@ -96,7 +96,7 @@ class TurnObserver:
         return CallObserver()
 
     def begin_tool(self, tool: str) -> ToolObserver:  # noqa: ARG002 - subclasses use the name
-        """Begin a tool call of the turn. `tool` is the name of a built-in tool, `mcp` or `other`."""
+        """Record the start of a tool call. `tool` is the name of a built-in tool, `mcp` or `other`."""
         return ToolObserver()
 
     def end(self, outcome: str, usage: Usage) -> None:

@@ -372,7 +372,7 @@ class MessageAccumulator:
         if draft is not None:
             self._blocks[event.index] = _finish_block(draft, event, self._origin)
         elif event.index not in self._blocks:
-            return UnmatchedEvent("the end of a block that was never open")
+            return UnmatchedEvent("the end of a block that was never opened")
         return None
 
     def _finish_message(self, event: MessageFinished) -> None:

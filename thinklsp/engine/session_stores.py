@@ -27,7 +27,7 @@ class TenantKeyCommand:
     tenant: str
 
     def __call__(self) -> str:
-        """Return what the command prints. It may take some seconds. Raises SessionError."""
+        """Return what the command prints. It may take a few seconds. Raises SessionError."""
         subject = f"The command in [store] key_command for the tenant {self.tenant}"
         return _run_command(subject, self.argv, {TENANT_VARIABLE: self.tenant})
 
@@ -51,7 +51,7 @@ def open_session_store(environment: Mapping[str, str], identity: ClientIdentity 
 
 
 def load_store_url(section: StoreSection) -> str:
-    """Return the address of the database. Its command may take some seconds. Raises SessionError."""
+    """Return the address of the database. Its command may take a few seconds. Raises SessionError."""
     if section.url_command is None:
         return section.url or ""
     return _run_command("The command in [store] url_command", section.url_command, {})

@@ -1,1 +1,1 @@
-"""The identification of clients by tokens of an OpenID Connect provider, for `thinklsp --ws` with `[serve.oidc]`."""
+"""Identifies clients by tokens from an OpenID Connect provider, for `thinklsp --ws` with `[serve.oidc]`."""

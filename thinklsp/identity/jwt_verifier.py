@@ -85,7 +85,7 @@ def _check_name(value: object, subject: str) -> str:
     if value is None:
         raise refuse(f"the claim with the name of {subject} is missing")
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_NAME_LENGTH:
-        raise refuse(f"the name of {subject} must be a text of 1 to {_MAX_NAME_LENGTH} characters")
+        raise refuse(f"the name of {subject} must have 1 to {_MAX_NAME_LENGTH} characters")
     if not value.isprintable() or value != value.strip():
         raise refuse(f"the name of {subject} contains characters that are not allowed")
     return value

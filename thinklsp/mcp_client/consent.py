@@ -178,7 +178,7 @@ class ServerConsent:
     def _build_question(self, server: OfferedServer, *, is_changed: bool) -> str:
         changed = " Its entry changed since you approved it." if is_changed else ""
         first = f"Use the MCP server `{server.config.name}`, which {server.place} names?{changed}"
-        warning = "It runs with your rights and can send data to others." if server.config.command else ""
+        warning = "It runs with your permissions and can send data to other machines." if server.config.command else ""
         return self._show_text("\n".join(filter(None, (first, server.description, warning))))
 
 

@@ -41,7 +41,7 @@ async def read_token(config: ServerConfig, label: str, environment: Mapping[str,
         return None
     name = f"{label[:1].lower()}{label[1:]}"
     try:
-        token = await run_secret_command(f"The token command of {name}", config.token_command, environment)
+        token = await run_secret_command(f"The token command for {name}", config.token_command, environment)
     except SettingsError as error:
         raise McpFailed(str(error)) from None
     if not (token.isascii() and token.isprintable()):
@@ -162,7 +162,7 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
             raise self._fail("sent an answer that cannot be read")
         if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             return _CountedStream(stream, _MAX_STREAM_BYTES, self._fail)
-        # The SDK parses an answer on the event loop, so its structure is checked before. A list of tools in a stream of
+        # The SDK parses an answer on the event loop, so its structure is checked first. A list of tools in a stream of
         # events is limited only by MAX_EVENT_BYTES, so it can keep the event loop for 0.1 s.
         counted = _CountedStream(stream, MAX_BODY_BYTES, self._fail)
         try:

@@ -111,7 +111,7 @@ def _store_in_descriptor(data: bytes) -> int:
 
 
 class _Guard:
-    """The state of the guard after the server was started."""
+    """What the guard knows about the server that it started."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control

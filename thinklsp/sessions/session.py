@@ -224,7 +224,7 @@ class Session:
         return session if results is None else session.remove_queued({prompt.turn_id for prompt in results.prompts})
 
     def add_reminder(self, message: UserMessage) -> Session:
-        """Add a message from thinklsp to the model after a step, with the queued prompts that join the turn."""
+        """Add a message from thinklsp after a step. It also contains the prompts that were queued for the turn."""
         session = replace(self, conversation=(*self.conversation, message))
         return session.remove_queued({prompt.turn_id for prompt in message.prompts})
 

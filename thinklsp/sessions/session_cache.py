@@ -46,7 +46,7 @@ class SessionCache:
         self.revisions: dict[str, int] = {}
 
     def create(self, workspace: str, moment: int) -> Session:
-        """Create a session. Its creation time is at least `moment` and later than that of all other new sessions."""
+        """Create a session. It is created no earlier than `moment`, and later than every session created before it."""
         created = max([moment, *(new.created + 1 for new in self.new_sessions.values())])
         session = Session(secrets.token_hex(16), workspace)
         self.new_sessions[session.id] = NewSession(session, created)

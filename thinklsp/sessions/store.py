@@ -241,7 +241,7 @@ class SessionStore(ABC):
     report_usage = run_query(spending.report_usage)
     find_written_turn = run_query(ledger.find_written_turn)
     list_written_files = run_query(ledger.list_written_files)
-    # To copy a session to another store.
+    # The rows of a session, which a copy to another store reads.
     read_rows = run_query(tables.read_rows)
 
     @run_in_store

@@ -241,7 +241,7 @@ class OidcSection(Section):
     """The section `[serve.oidc]`. The claims name the user, the tenant and the groups in a token."""
 
     issuer: _Address = Field(
-        description="Address of the identity provider, exactly as in the claim `iss` of its tokens: https, or http on "
+        description="Address of the identity provider, exactly as in the `iss` claim of its tokens: https, or http on "
         "this machine."
     )
     audience: str = Field(

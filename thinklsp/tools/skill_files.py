@@ -94,7 +94,7 @@ def parse_skill(folder_name: str, text: str) -> tuple[str, str]:
     if name != folder_name:
         raise SkillFault(f"`name` is `{name}`, but it must be the name of the folder.")
     if not isinstance(description, str) or not 1 <= len(description.strip()) <= MAX_DESCRIPTION_CHARACTERS:
-        raise SkillFault(f"`description` must be a text of 1 to {MAX_DESCRIPTION_CHARACTERS:,} characters.")
+        raise SkillFault(f"`description` must be a string of 1 to {MAX_DESCRIPTION_CHARACTERS:,} characters.")
     if find_invisible(description):
         raise SkillFault("`description` contains invisible characters.")
     return description.strip(), front_matter.body.strip()

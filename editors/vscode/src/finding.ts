@@ -41,9 +41,9 @@ export async function findServer(own: PrivateServer, tell: (said: string) => voi
     tell('no thinklsp on PATH');
     const installed = await own.find();
     if (installed !== undefined) {
-        return asModule(installed.python, 'the environment of the extension');
+        return asModule(installed.python, 'the server that the extension installed');
     }
-    tell('no environment of the extension');
+    tell('the extension has not installed a server');
     for await (const [python, how] of pythons(tell)) {
         if (await hasServer(python)) {
             return asModule(python, how);

@@ -21,7 +21,7 @@ export const FIRST_RUN = 'thinklsp.ui.firstRun';
 const PROVIDER = 'provider';
 const OFFLINE = 'simulator';
 const AGAIN = 'Try again';
-const MAKE_KEY = 'Where keys are made';
+const MAKE_KEY = 'Where to create an API key';
 const OPEN_FOLDER = 'Open Folder…';
 
 /** The three ways to a model, in every list that offers them. */

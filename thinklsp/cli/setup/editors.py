@@ -104,7 +104,7 @@ def _build_neovim(machine: Machine, _: str) -> SetupSteps:
 
 
 def _find_vim_place(machine: Machine) -> BlockPlace:
-    # Vim loads this folder after the plug-ins of package managers, so an LSP client is there already.
+    # Vim loads this folder after plug-ins that package managers installed, so an LSP client is already available.
     home, modern = machine.home / ".vim", machine.config / "vim"
     is_classic = home.exists() or (machine.home / ".vimrc").exists() or not (modern / "vimrc").exists()
     return BlockPlace((home if is_classic else modern) / "after" / "plugin" / "thinklsp.vim", '"')
@@ -300,7 +300,7 @@ def _build_sublime(machine: Machine, _: str) -> SetupSteps:
     ]  # fmt: skip
     lines = ["[", *(f"  {_quote(row)}{',' if row is not rows[-1] else ''}" for row in rows), "]"]
     packages = (base / "Installed Packages" / "LSP.sublime-package", base / "Packages" / "LSP")
-    notes = () if any(each.exists() for each in packages) else ("Install the package LSP with Package Control, too.",)
+    notes = () if any(each.exists() for each in packages) else ("Also install the LSP package with Package Control.",)
     return SetupSteps(((clients, [f'"thinklsp": {_quote(entry)}']), (commands, lines)), notes=notes)
 
 

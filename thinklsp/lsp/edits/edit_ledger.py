@@ -108,7 +108,7 @@ class AttributedText:
 
 
 class EditAttribution:
-    """The attributed texts of the open documents. Edits of this connection count as unsaved until the user saves."""
+    """The texts of open documents that turns wrote. Edits of this connection are unsaved until the user saves."""
 
     def __init__(self, state: ConnectionState) -> None:
         self._state = state
@@ -221,7 +221,7 @@ class EditLedger:
         self._recorded_edits: set[tuple[str, str, int]] = set()
         # The version of the store's data that was read last, or None if no version was read.
         self._data_version: tuple[int, ...] | None = None
-        # The number of changes to `_turns`. A change while the store reads makes the result useless.
+        # The number of changes to `_turns`. If it changes while the store is being read, the result is stale.
         self._change_count = 0
         self._load_task: asyncio.Future[None] | None = None
         # The open documents to look up, and the version of the store's data with which each one was looked up.

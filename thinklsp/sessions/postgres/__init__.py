@@ -93,7 +93,7 @@ class PostgresStore(SessionStore):
         self._database, self._leases = opened, opened.leases
 
     def _run_work(self, work: Callable[[], _T]) -> _T:
-        # The keys are loaded between transactions, because their command may take some seconds.
+        # The keys are loaded between transactions, because their command may take a few seconds.
         if self._keys is not None:
             self._keys.refresh()
         try:

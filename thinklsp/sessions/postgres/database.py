@@ -162,9 +162,9 @@ class PostgresDatabase:
     ) -> _T:
         """Run `work` in a transaction until it is committed, and return its result.
 
-        `work` may run several times, but with `is_committed` only one run is committed: this function returns whether
-        an earlier run with the same `key` was, and it must write a row if so. Raises SessionError if the database is
-        not reachable or too slow for 30 seconds, or if it refuses a statement.
+        `work` may run several times. With `is_committed`, only one run is committed: `is_committed` returns True if an
+        earlier run with the same `key` was committed, and otherwise `work` writes the row by which a later run sees it.
+        Raises SessionError if the database is not reachable or too slow for 30 seconds, or if it refuses a statement.
         """
         deadline = time.monotonic() + RECONNECT_SECONDS
         conflicts = 0

@@ -76,7 +76,7 @@ class TenantKeys:
     """The keys of one tenant. Several stores may share them.
 
     `load` returns one key per line: 32 bytes in hexadecimal or in Base64. The first one is the current key. The others
-    only decrypt, until the keys of all sessions have been encrypted with the current one. `load` may take some seconds
+    only decrypt, until the keys of all sessions have been encrypted with the current one. `load` may take a few seconds
     and may raise SessionError, so `refresh` and `reload` must not be called in a transaction.
     """
 
