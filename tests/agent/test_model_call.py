@@ -422,7 +422,7 @@ UNMATCHED: dict[str, tuple[Adapter, tuple[str, str], list[str], list[str], list[
         [
             "text for a block that is not open (1x)",
             "arguments for a block that is not open (1x)",
-            "the end of a block that was never open (1x)",
+            "the end of a block that was never opened (1x)",
             "a signature for a block of kind text (1x)",
         ],
         ["a delta of type brand_new_delta (1x)", "a delta of type unknown (1x)"],

@@ -153,7 +153,7 @@ def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
         "text for a block of kind redacted_thinking": 1,
         "a signature for a block of kind redacted_thinking": 1,
         "arguments for a block that is not open": 2,
-        "the end of a block that was never open": 1,
+        "the end of a block that was never opened": 1,
         "fields for a block that is not open": 1,
         "an item for a block of kind thinking": 1,
         "fields for a block of kind thinking": 1,

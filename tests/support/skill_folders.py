@@ -67,7 +67,7 @@ FAULTY: dict[str, tuple[str | bytes, Callable[[Path], None], str]] = {
     "Upper": (skill_text("Upper"), _change_nothing, "`name` must be 1 to 64 lowercase letters"),
     "two--hyphens": (skill_text("two--hyphens"), _change_nothing, "`name` must be"),
     "y" * 65: (skill_text("y" * 65), _change_nothing, "`name` must be"),
-    "no-description": (skill_text("no-description", '"  "'), _change_nothing, "`description` must be a text"),
+    "no-description": (skill_text("no-description", '"  "'), _change_nothing, "`description` must be a string"),
     "long-description": (
         skill_text("long-description", "d" * (MAX_DESCRIPTION + 1)), _change_nothing, "1 to 1,024 characters",
     ),

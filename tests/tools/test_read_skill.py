@@ -68,7 +68,7 @@ def test_more_faults(folder: Path) -> None:
         "overfull": "more than 200 files",
         "endless": "longer than 48,000 characters",
         "deep": "nested too deeply",
-        "map": "`description` must be a text",
+        "map": "`description` must be a string",
     }.items():
         with pytest.raises(SkillFault, match=sentence):
             load(folder, name)
