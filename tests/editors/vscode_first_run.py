@@ -138,7 +138,7 @@ class _FirstRun:
             await page.locator(".editor-instance .view-line").first.click()
             await page.locator(".monaco-hover", has_text="next turn").first.wait_for(state="hidden")
             await self.picture("wrong-key")
-            await toast.locator("a", has_text="Where keys are made").click()
+            await toast.locator("a", has_text="Where to create an API key").click()
             await page.locator(".monaco-dialog-box", has_text="platform.openai.com").wait_for()
             await page.keyboard.press("Escape")
             await title.wait_for()
