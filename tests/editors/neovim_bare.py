@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Sequence
 
 from tests.editors.neovim_seat import Seat
 from tests.editors.shop import ANSWER, COMMENT, FILES, OPEN, PLAIN, Shop, rows
+from tests.editors.waiting import until
 
 
 async def question_rows(seat: Seat) -> None:
@@ -20,11 +22,15 @@ async def question_rows(seat: Seat) -> None:
 
 
 async def _dismiss_messages(seat: Seat) -> None:
-    """Press Enter whenever Neovim waits for it behind a message."""
+    """Press Enter once for each message behind which Neovim waits for it."""
+
+    def is_waiting() -> bool:
+        return "Press ENTER" in seat.nvim.screen.text()
+
     while True:
-        if "Press ENTER" in seat.nvim.screen.text():
-            await seat.nvim.type("<CR>")
-        await asyncio.sleep(0.1)
+        await until(is_waiting, "a message to dismiss", math.inf)
+        await seat.nvim.type("<CR>")
+        await until(lambda: not is_waiting(), "the message is dismissed")
 
 
 class _Bare:
