@@ -77,8 +77,8 @@ class Document(TextDocument):
     `is_desynced` is True if the client sent inconsistent versions or ranges. The document then gets no edits until the
     client sends its full text. `changed_at` is the time of the user's last change in monotonic seconds. `last_use` is
     higher for more recently used documents. `is_edit_expected` is True until the editor reports an edit by the server,
-    which does not count as use. `tracked_diagnostics` contains the editor's diagnostics. `change_listener` is called for each
-    change with the replaced range and the new length in code points.
+    which does not count as use. `tracked_diagnostics` contains the editor's diagnostics. `change_listener` is called
+    for each change with the replaced range and the new length in code points.
     """
 
     version: int
