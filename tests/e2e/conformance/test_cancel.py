@@ -9,11 +9,9 @@ import pytest
 
 from tests.e2e.acting import (
     WAYS,
-    begin_file,
     begin_talk,
     cancel,
     chat,
-    edit_file,
     reach,
     read_file,
     say,
@@ -81,24 +79,6 @@ async def test_cancel(begin: Begin, way: str) -> None:
     assert client.edits() == []
 
 
-async def test_a_cancelled_turn_holds_what_it_had_written(begin: Begin) -> None:
-    hold = Hold()
-    script = (answer(Thinking(), edit_file("app.py", "1", "2")), answer(Thinking(), hold, Text("Never.")))
-    outside, client, uri = await begin_file(begin, "x = 1\n", *script, name="app.py")
-    turn = client.command("thinklsp.action", {"name": "edit", "uri": uri, "instruction": "Two."}, token="t")
-    await hold.reached.wait()
-    [stop] = named(await client.code_actions(uri, "x"), "stop")
-    await client.run_action(stop)
-    result = await outside.result(turn)
-    assert result["stopReason"] == "cancelled"
-    assert (result["edits"]["applied"], result["edits"]["files"][0]["status"]) == ("none", "held")
-    assert result["edits"]["files"][0]["reason"]
-    assert client.edits() == []
-    assert client.text(uri) == "x = 1\n"
-    assert (await client.command("thinklsp.apply", {"turnId": result["turnId"]}))["applied"] in (True, "all")
-    assert client.text(uri) == "x = 2\n"
-
-
 @pytest.mark.parametrize("steps", [0, 1])
 async def test_the_text_of_a_stopped_answer_is_kept(begin: Begin, steps: int) -> None:
     hold = Hold()
@@ -140,7 +120,7 @@ async def test_cancelled_turn_offers_its_edit_in_its_document(begin: Begin) -> N
     """The file that it makes is not open, and cannot be opened yet."""
     outside = await begin()
     client = outside.client
-    for way in WAYS:
+    for way in (*WAYS, "action"):
         start_over(outside, {"app.py": "def f():\n    return 1\n"})
         text = Text("Half a sen"), Hold(), Text("tence.")
         outside.provider.say(answer(Thinking(), write_file("test_app.py", "assert True\n")), answer(*text))
@@ -148,7 +128,12 @@ async def test_cancelled_turn_offers_its_edit_in_its_document(begin: Begin) -> N
         asked = {"name": "test", "uri": uri, "partialResultToken": part}
         turn = client.command("thinklsp.action", asked, token=way)
         await client.wait_for(lambda part=part: "Half a sen" in str(client.progress(part)), what="the text")
-        result = await cancel(outside, way, turn, way)
+        if way == "action":
+            [stop] = named(await client.code_actions(uri, "def"), "stop")
+            await client.run_action(stop)
+            result = await outside.result(turn)
+        else:
+            result = await cancel(outside, way, turn, way)
         assert result is None or result["text"] == "Half a sen"
         assert client.progress(way)[-1] == {"kind": "end", "message": "cancelled; the edit is held"}
         assert client.progress(part)[-1]["result"]["text"] == "Half a sen"

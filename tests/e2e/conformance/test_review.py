@@ -44,13 +44,17 @@ async def change(outside: Outside, uri: str) -> Any:
     return await outside.edit(uri, "Return more.", range=RANGE, version=1)
 
 
-# `edits.review` -> what each annotation of the edit asks for; never can only be set by the user's own file
-ANNOTATED: list[tuple[str, list[bool]]] = [("auto", [False, True, True]), ("always", [True, True, True])]
+# `edits.review`, the editor -> what each annotation asks for; never can only be set by the user's own file
+ANNOTATED: list[tuple[str, str | None, list[bool]]] = [
+    ("auto", None, [False, True, True]),
+    ("auto", "Another editor", [False, True, True]),
+    ("always", None, [True, True, True]),
+]
 
 
-@pytest.mark.parametrize(("review", "asks"), ANNOTATED)
-async def test_changes_are_annotated_by_group(begin: Begin, review: str, asks: list[bool]) -> None:
-    outside, uri = await editing(begin, HERE, THERE, OTHER, review=review)
+@pytest.mark.parametrize(("review", "name", "asks"), ANNOTATED)
+async def test_changes_are_annotated_by_group(begin: Begin, review: str, name: str | None, asks: list[bool]) -> None:
+    outside, uri = await editing(begin, HERE, THERE, OTHER, review=review, client_name=name)
     result = await change(outside, uri)
     assert result["edits"]["applied"] == "all"
     [sent] = outside.client.edits()
@@ -176,14 +180,6 @@ async def test_every_file_is_named(begin: Begin) -> None:
     [asked] = outside.client.calls(QUESTION)
     created = ", ".join(f"creates {name} (+1 −0)" for name in new)
     assert f": {created}, deletes old.py, app.py (+1 −1), b.py (+1 −1). Apply it?" in asked.params.message
-
-
-async def test_editor_confirms_annotated_text_edits(begin: Begin) -> None:
-    outside, uri = await editing(begin, HERE, THERE, client_name="Another editor")
-    assert (await change(outside, uri))["edits"]["applied"] == "all"
-    [sent] = outside.client.edits()
-    assert [note.needs_confirmation for note in sent.edit.change_annotations.values()] == [False, True]
-    assert outside.client.calls(QUESTION) == []
 
 
 async def test_apply_asks_no_second_time(begin: Begin) -> None:
