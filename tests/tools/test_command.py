@@ -10,9 +10,10 @@ import pytest
 from tests.support.shadowing import PlainRunner
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.messages import ToolUseBlock
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.tools.command import RunCommand, format_result
 from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, build_tool_specs, select_tools
-from thinklsp.tools.tool import CommandResult, ToolContext, call, describe
+from thinklsp.tools.tool import ToolContext, call, describe
 
 
 @dataclass

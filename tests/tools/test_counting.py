@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinklsp.core.check_results import VerificationOutcome
-from thinklsp.sandbox.process import EndReason
+from thinklsp.sandbox.process import CommandResult, EndReason
 from thinklsp.tools.runners import decode_output, detect_output_kind, parse_test_run
-from thinklsp.tools.tool import CommandResult
 
 OUTPUTS = Path(__file__).parents[1] / "fixtures" / "test_runs"
 
