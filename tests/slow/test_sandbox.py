@@ -233,6 +233,7 @@ GREEDY = {
     "not dumpable": ("memory", UNREADABLE),
     "files without end": ("disk", FILES),
     "files without a name": ("disk", UNNAMED),
+    "files in memory": ("disk", FILES.replace("f'f", "f'/tmp/")),
     "deep files": ("disk", DEEP),
     "files in a closed folder": ("disk", CLOSED),
     "empty files without end": ("disk", TINY),
@@ -248,7 +249,7 @@ GREEDY = {
 async def test_a_limit_ends_it(machine, name):
     ended, words = GREEDY[name]
     # Creating files takes longest.
-    disk = (50 if name == "empty files without end" else 200) * MEGABYTE
+    disk = (50 if name in ("empty files without end", "files in memory") else 200) * MEGABYTE
     limits = CommandLimits(400 * MEGABYTE, 300 if "hogs" in name else 100, MEGABYTE, max_disk_bytes=disk)
     async with shadow_on(machine, limits=limits) as shadow:
         begun = time.monotonic()

@@ -72,10 +72,6 @@ def many_files(tmp_path):
     return tree(tmp_path, {**dict.fromkeys(names, ""), "d1/.env": ""})
 
 
-def test_secrets_are_found_among_many_files(many_files):
-    assert masked(many_files).hidden == ["d1/.env"]
-
-
 @pytest.mark.timing
 def test_secrets_are_found_quickly(many_files):
     begun = time.process_time()

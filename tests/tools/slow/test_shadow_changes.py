@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.shadowing import PYTHON, as_it_is, shadowed, survivors, tree, until
+from tests.support.shadowing import PYTHON, as_it_is, shadowed, tree
 from tests.support.sizes import sized
 from tests.tools.test_shadow_runner import ALL, place, shadow, ws
 from thinklsp.core.errors import PathRefused
@@ -171,34 +170,3 @@ async def test_all_that_commands_leave_is_removed(shadow):
     overlay.write(place(overlay, "deeper"), "a file\n")
     overlay.write(place(overlay, "d"), "a file\n")
     assert await shadow.sh("cat d deeper", overlay) == "a file\n" * 2
-
-
-HOLDER = """
-import asyncio, os, sys
-sys.path.insert(0, {here!r})
-from pathlib import Path
-from tests.support.shadowing import shadowed
-async def main():
-    async with shadowed(Path({ws!r}), state=Path({state!r})) as shadow:
-        await shadow.sh("true")
-        await shadow.run("sleep", "1000." + "{marker}", seconds=1000)
-asyncio.run(main())
-"""
-
-
-@pytest.mark.timing
-async def test_killed_server_leaves_no_process(ws, tmp_path):
-    # The helper's own words hold it, too, but not in one piece.
-    marker = str(os.getpid())
-    code = HOLDER.format(here=str(Path(__file__).parents[3]), ws=str(ws), state=str(tmp_path / "state"), marker=marker)
-    helper = await asyncio.create_subprocess_exec(PYTHON, "-c", code)
-    try:
-        await until(lambda: bool(survivors(f"1000.{marker}")), within=60)
-    finally:
-        helper.kill()
-        await helper.wait()
-    await until(lambda: not survivors(f"1000.{marker}"), within=2)
-    assert len([name for name in os.listdir(tmp_path / "state" / "shadow") if name != "lock"]) == 1
-    async with shadowed(ws, state=tmp_path / "state") as shadow:
-        await shadow.sh("true")
-        assert len(shadow.left()) == 1
