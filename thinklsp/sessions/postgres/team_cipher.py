@@ -28,7 +28,6 @@ from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_conte
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
-    OpaqueCipher,
     OpaqueRow,
     RowConnection,
     RowKey,
@@ -218,7 +217,7 @@ class TeamCipher(StoreCipher):
     """The ciphers of one user's sessions. Without `keys`, new sessions are not encrypted."""
 
     def __init__(self, identity: ClientIdentity, keys: TenantKeys | None) -> None:
-        super().__init__(OpaqueCipher(protection=_PLAIN if keys is None else _ENCRYPTED))
+        self.protection = _PLAIN if keys is None else _ENCRYPTED
         self._identity = identity
         self._keys = keys
 
