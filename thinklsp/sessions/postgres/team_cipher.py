@@ -47,10 +47,7 @@ _NONCE_BYTES, _TAG_BYTES = 12, 16
 # The number of bytes that encryption adds to content.
 SEAL_OVERHEAD = len(ENCRYPTED_PREFIX) + _NONCE_BYTES + _TAG_BYTES
 _log = logging.getLogger("thinklsp")
-_ENCRYPTED = (
-    "New sessions are encrypted in the database with a key for each session. `thinklsp store encrypt` encrypts "
-    "existing sessions."
-)
+_ENCRYPTED = "New sessions are encrypted in the database with a key for each session."
 _UNKNOWN_KEY = (
     "The key of this session is missing in the database, so the session cannot be decrypted. Restore the table "
     "`session_key` from a backup."
