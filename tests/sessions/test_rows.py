@@ -18,6 +18,7 @@ from tests.support.sizes import examples
 from tests.support.stored_sessions import (
     EVERY_KIND,
     LONG,
+    ORIGIN,
     RESULTS,
     SECRET,
     conversations,
@@ -36,7 +37,8 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import decode_message, decode_prompts, encode_message, parse_time
+from thinklsp.sessions.codec import compute_crc, decode_message, decode_prompts, encode_message, parse_time
+from thinklsp.sessions.encryption import UNENCRYPTED
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_session, write_session
 from thinklsp.sessions.tables import is_damage, open_memory_database
@@ -74,6 +76,23 @@ def test_neutral_rows_hold_nothing_that_is_sealed() -> None:
     assert SECRET.encode() not in encode_message(EVERY_KIND).blocks
     sealed_blocks = [block for block in EVERY_KIND.blocks if getattr(block, "raw", None) is not None]
     assert len(encode_message(EVERY_KIND).opaque_states) == len(sealed_blocks)
+
+
+def test_every_flipped_bit_of_opaque_state_is_noticed() -> None:
+    row = UNENCRYPTED.encrypt_opaque((), sealed())
+    assert UNENCRYPTED.decrypt_opaque((), row, ORIGIN) == sealed()
+    for at in range(len(row.content)):
+        content = bytearray(row.content)
+        content[at] ^= 1 << at % 8
+        assert UNENCRYPTED.decrypt_opaque((), row._replace(content=bytes(content)), ORIGIN) is None
+    # A text, and a row that an earlier version has encrypted.
+    no_text = row._replace(content=b"\xff", crc=compute_crc(b"\xff"))
+    for damaged in (
+        *(row._replace(content=wrong) for wrong in (None, 5, "text", b"")),
+        no_text,
+        row._replace(encryption=1),
+    ):
+        assert UNENCRYPTED.decrypt_opaque((), damaged, ORIGIN) is None
 
 
 def test_what_cannot_be_opened_takes_only_its_own_block_along() -> None:

@@ -28,7 +28,6 @@ from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_conte
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
-    OpaqueCipher,
     OpaqueRow,
     RowConnection,
     RowKey,
@@ -48,10 +47,7 @@ _NONCE_BYTES, _TAG_BYTES = 12, 16
 # The number of bytes that encryption adds to content.
 SEAL_OVERHEAD = len(ENCRYPTED_PREFIX) + _NONCE_BYTES + _TAG_BYTES
 _log = logging.getLogger("thinklsp")
-_ENCRYPTED = (
-    "New sessions are encrypted in the database with a key for each session. `thinklsp store encrypt` encrypts "
-    "existing sessions."
-)
+_ENCRYPTED = "New sessions are encrypted in the database with a key for each session."
 _UNKNOWN_KEY = (
     "The key of this session is missing in the database, so the session cannot be decrypted. Restore the table "
     "`session_key` from a backup."
@@ -218,7 +214,7 @@ class TeamCipher(StoreCipher):
     """The ciphers of one user's sessions. Without `keys`, new sessions are not encrypted."""
 
     def __init__(self, identity: ClientIdentity, keys: TenantKeys | None) -> None:
-        super().__init__(OpaqueCipher(protection=_PLAIN if keys is None else _ENCRYPTED))
+        self.protection = _PLAIN if keys is None else _ENCRYPTED
         self._identity = identity
         self._keys = keys
 
