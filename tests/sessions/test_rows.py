@@ -90,7 +90,7 @@ def test_every_damage_of_opaque_state_is_noticed() -> None:
         damages += [("content = ?, crc = ?", (b"\xff", compute_crc(b"\xff"))), ("sealed = 1", ())]
         for change, values in damages:
             connection.execute("SAVEPOINT sound")
-            connection.execute(f"UPDATE opaque SET {change}", values)
+            connection.execute(f"UPDATE opaque SET {change}", values)  # noqa: S608 - constants
             stored = read_session(connection, "s")
             connection.execute("ROLLBACK TO sound")
             assert stored is not None
