@@ -143,16 +143,6 @@ async def test_a_file_that_others_can_write_approves_nothing(approvals: Approval
     assert "chmod 600" in notice
 
 
-async def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("")
-    approvals = Approvals(str(tmp_path / "state"))
-    names, [notice] = await select(consent(approvals), [offer()], User())
-    assert names == []
-    assert "cannot be" in notice
-    with pytest.raises(SettingsError):
-        approvals.approve(offer())
-
-
 def test_a_new_approval_replaces_the_one_of_the_same_name(approvals: Approvals) -> None:
     approvals.approve(offer(command="x"))
     approvals.approve(offer(command="y"))

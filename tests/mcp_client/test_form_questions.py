@@ -44,12 +44,6 @@ async def test_each_field_is_a_question() -> None:
     assert user.questions[1].endswith("\nsure: ('Yes', 'No', 'Decline')")
 
 
-async def test_single_field_is_not_named() -> None:
-    user = User("Ada")
-    await elicit(user, {"name": NAME})
-    assert user.questions == ["The MCP server `sky` asks: Who?"]
-
-
 @pytest.mark.parametrize(
     ("field", "wrong", "sentence", "right", "value"),
     [

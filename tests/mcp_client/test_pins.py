@@ -195,12 +195,6 @@ def test_pins_that_others_can_write_are_not_trusted(mode: int, pins: Pins) -> No
         pins.check(SERVER, [READ])
 
 
-def test_a_folder_in_place_of_the_file_is_refused(pins: Pins) -> None:
-    os.makedirs(pins.path)
-    with pytest.raises(PinsUnusable):
-        pins.check(SERVER, [READ])
-
-
 def test_a_lock_of_another_process_is_waited_for(pins: Pins) -> None:
     pins.accept(SERVER, [READ])
     with lock_folder(pins.state_folder, 1), pytest.raises(PinsUnusable, match="cannot be written"):

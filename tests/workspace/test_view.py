@@ -13,9 +13,8 @@ import pytest
 from tests.support.in_process import in_process
 from tests.support.shadowing import tree
 from thinklsp.agent.prompts import extract_user_text, format_readable_folders
-from thinklsp.core.errors import PathRefused, SettingsError
+from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.settings.user_file import UserFile
 from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
@@ -60,15 +59,6 @@ def test_a_document_that_comes_after_a_read_is_ignored(view, ws):
     one.add_document(doc((ws / "a.py").as_uri()))
     one.add_document(doc((ws / "src/b.py").as_uri()))
     assert [one.read(one.resolve(path)).text for path in ("a.py", "src/b.py")] == ["disk a", "buffer"]
-
-
-def test_one_folder(view, ws):
-    one = view()
-    for written in ("src/b.py", "./src//b.py", str(ws / "src/b.py"), (ws / "src/b.py").as_uri()):
-        place = one.resolve(written)
-        assert (place.label, place.uri) == ("src/b.py", (ws / "src/b.py").as_uri())
-        assert one.read(place).text == "disk b"
-    assert one.read(one.resolve("no.py")) is None
 
 
 REFUSED = [
@@ -121,16 +111,6 @@ def test_open_documents_win_over_disk(view, ws):
     assert (b.text, b.source, b.version) == ("disk b", "disk", None)
     assert mixed.resolve("a.py").uri.endswith("%61.py")
     assert [place.label for place in mixed.list_open_places()] == ["a.py"]
-
-
-def test_disk_is_read_once_and_a_look_in_passing_is_not_kept(view, ws):
-    once = view()
-    place = once.resolve("a.py")
-    assert once.peek(place).text == "disk a"
-    (ws / "a.py").write_text("later")
-    assert once.read(place).text == "later"
-    (ws / "a.py").write_text("too late")
-    assert once.read(place).text == once.peek(place).text == "later"
 
 
 def test_documents_without_a_path_here(view, ws):
@@ -366,26 +346,12 @@ def test_the_workspace_comes_first_and_secrets_stay_secret(tmp_path: Path) -> No
                 view.resolve(outside)
 
 
-def test_without_a_workspace_folder_they_are_read_all_the_same(tmp_path: Path) -> None:
-    with beside(tmp_path, str(tmp_path / "lib"), folders=False) as (view, _):
-        assert view.resolve(str(tmp_path / "lib" / "b.py")).label == "b.py"
-        with pytest.raises(PathRefused):
-            view.resolve("../x")
-
-
 def test_extra_root_in_workspace_is_skipped(tmp_path: Path) -> None:
     with beside(tmp_path, str(tmp_path / "ws" / "lib"), str(tmp_path / "missing")) as (view, problems):
         assert view.extra == ()
         assert view.resolve("a.py").label == "a.py"
         assert len(problems) == 1
         assert "does not exist" in problems[0]
-
-
-def test_only_whole_paths_are_taken_from_the_file() -> None:
-    assert UserFile.parse({"workspace": {"extra_roots": ["/a", "~/b"]}}).workspace.extra_roots == ("/a", "~/b")
-    for wrong in ("lib", "../lib", ""):
-        with pytest.raises(SettingsError, match=r"workspace\.extra_roots"):
-            UserFile.parse({"workspace": {"extra_roots": [wrong]}})
 
 
 def test_extra_roots_are_listed_outside_the_prompt_text() -> None:
