@@ -32,7 +32,7 @@ from thinklsp.sessions.encryption import (
     SessionCipher,
     StoreCipher,
 )
-from thinklsp.sessions.postgres.connections import replace_null_characters
+from thinklsp.sessions.postgres.store_connections import replace_null_characters
 
 KEY_BYTES = 32
 # The times between two successful and after a failed loading of the keys.
