@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,12 +14,11 @@ from hypothesis import strategies as st
 from tests.support.sizes import examples
 from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import RESULT_LIMIT
-from thinklsp.tools.search import SearchText, SearchTextArguments, find_ripgrep
+from thinklsp.sandbox.process import find_program
+from thinklsp.tools.search import SearchText, SearchTextArguments
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
-
-RG = find_ripgrep([])
 
 
 def hits(text):
@@ -278,8 +276,7 @@ def plant(folder, script):
 def use_program(bench, folder, script):
     """Let searches run this script in the place of ripgrep."""
     program = plant(folder, script)
-    bench.tools = (SearchText(lambda _: [str(program)]),)
-    return program
+    bench.tools = (SearchText(lambda _: str(program)),)
 
 
 def test_a_planted_program_is_not_found(tmp_path):
@@ -292,10 +289,8 @@ def test_a_planted_program_is_not_found(tmp_path):
     (tmp_path / "into").mkdir()
     (tmp_path / "into" / "rg").symlink_to(ws / "bin" / "rg")
     traps = [str(ws / "bin"), str(ws / "linked"), str(ws / "out"), str(tmp_path / "into"), "", ".", "bin", "ws/bin"]
-    own = Path(sys.executable).with_name("rg")
-    ours = (str(own),) if own.exists() else ()
-    assert find_ripgrep([str(ws)], os.pathsep.join(traps)) == ours
-    assert find_ripgrep([str(ws)], os.pathsep.join([*traps, str(system)])) == (str(honest), *ours)
+    assert find_program("rg", [str(ws)], os.pathsep.join(traps)) is None
+    assert find_program("rg", [str(ws)], os.pathsep.join([*traps, str(system)])) == str(honest)
 
 
 async def test_output_that_lies_is_not_shown(bench, tmp_path):
@@ -320,10 +315,10 @@ async def test_output_that_lies_is_not_shown(bench, tmp_path):
 
 async def test_an_old_ripgrep_is_not_used(bench, tmp_path):
     bench.start({"a.py": "needle\n"})
-    program = use_program(bench, tmp_path, "echo 'error: Found argument --no-require-git' >&2\nexit 2")
+    use_program(bench, tmp_path, "echo 'error: Found argument --no-require-git' >&2\nexit 2")
     assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
-    bench.tools = (SearchText(lambda _: [str(program), *RG]),)
-    assert await bench.ok("search_text", pattern="needle") == "a.py\n1: needle"
+    bench.tools = (SearchText(lambda _: None),)
+    assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
 
 
 async def test_cancel_ends_the_child(bench, tmp_path):

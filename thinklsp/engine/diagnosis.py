@@ -153,7 +153,7 @@ async def describe_environment(
     problems.extend(state.problems)
     files = describe_own_files(state, environment, permissions)
     problems.extend(file["problem"] for file in files if file["problem"] not in (None, *problems))
-    has_ripgrep = bool(find_ripgrep(()))
+    has_ripgrep = find_ripgrep(()) is not None
     if not has_ripgrep:
         problems.append("ripgrep was not found, so searching is slower. Install the package `ripgrep`.")
     problems += await asyncio.to_thread(explain_missing_grammars)
