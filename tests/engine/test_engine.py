@@ -346,6 +346,16 @@ async def test_the_presets_of_thinking(
     assert thinking.form == ("off" if command.get("thinking") == "off" else "adaptive")
 
 
+@pytest.mark.parametrize(("provider", "cost"), [("anthropic", " (about $0.0"), ("simulator", ".")])
+async def test_cache_notice_of_the_offline_model_names_no_cost(engine: Engine, provider: str, cost: str) -> None:
+    preferences = Preferences(PLAIN, {"provider": provider, "model": "claude-opus-4-6"})
+    turn = await engine.start_turn(spec(), PLAIN, preferences.choices)
+    play(turn, says("Yes.", usage=Usage(input_tokens=5_000, output_tokens=5, cache_write_tokens=5_000)))
+    await run(turn)
+    answer = await WorkspaceSessions(engine, lambda: "w", preferences).choose("effort", "low", None)
+    assert f"resends 5,000 cached tokens{cost}" in answer["notice"]
+
+
 async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
     own = ActionSection.model_validate({"name": "own", "title": "Own", "prompt": "Go.", "thinking": "off"})
     asked = action("own", Reference("untitled:a.py", (1, 1)), own_action=own)
