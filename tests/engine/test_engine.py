@@ -202,7 +202,7 @@ async def test_settings_of_a_turn(engine: Engine) -> None:
 
     async def effort(given: TurnRequest, choices: dict[str, object] | None = None) -> str | None:
         turn = await engine.start_turn(given, editor, choices or {})
-        turn.setup.release()
+        turn.release()
         return turn.config.thinking.effort
 
     assert await effort(spec()) == "low"
@@ -314,7 +314,7 @@ async def test_auto_as_a_model_is_the_providers_default(engine: Engine) -> None:
     assert engine.resolve_target(settings)[1].id == find_default_model("anthropic")
     turn = await engine.start_turn(spec(model="auto"), PLAIN, {"model": "claude-opus-4-6"})
     assert turn.config.model.id == find_default_model("anthropic")
-    turn.setup.release()
+    turn.release()
 
 
 # What is chosen before; then in the session; then for the turn: how the mode is told, and the effort that is sent.
@@ -341,7 +341,7 @@ async def test_the_presets_of_thinking(
     told = await open_sessions(engine, {**connection, **model}).choose("thinking", None, session.id)
     turn = await engine.start_turn(spec(session_id=session.id, **command), PLAIN, connection | model)
     thinking = turn.config.thinking
-    turn.setup.release()
+    turn.release()
     assert (told["value"], thinking.effort) == expected
     assert thinking.form == ("off" if command.get("thinking") == "off" else "adaptive")
 
@@ -361,7 +361,7 @@ async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
     asked = action("own", Reference("untitled:a.py", (1, 1)), own_action=own)
     turn = await engine.start_turn(asked, PLAIN, {"model": "claude-opus-4-6"})
     assert turn.config.thinking.form == "off"
-    turn.setup.release()
+    turn.release()
 
 
 async def test_the_models_are_described(engine: Engine) -> None:
@@ -399,7 +399,7 @@ async def test_a_claim_keeps_turns_out_and_lets_its_own_in(engine: Engine) -> No
         engine.claims.claim(session.id, "other")
     turn = await engine.start_turn(spec(session_id=session.id), PLAIN, {}, turn_id="work")
     assert turn.id == "work"
-    turn.setup.release()
+    turn.release()
     free()
     engine.claims.claim(session.id, "other")()
 

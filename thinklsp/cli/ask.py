@@ -205,7 +205,7 @@ async def _run(
         for text in (*engine.user.problems, *filter(None, [note])):
             aside.print(sanitize_text(text), style="yellow", soft_wrap=True)
         turn = await engine.start_turn(request, EditorSettings(), choices)
-        thinking = turn.setup.display == "summary"
+        thinking = turn.display == "summary"
         tools = not args.json or aside.is_terminal
         with turn, AskScreen(None if args.json else sys.stdout, aside, thinking=thinking, tools=tools) as screen:
             try:
