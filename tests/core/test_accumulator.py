@@ -119,12 +119,6 @@ def test_a_finished_block_sent_whole_replaces_the_pieces() -> None:
     assert raws(accumulator) == [{"type": "text", "text": "a", "id": "z"}]
 
 
-def test_the_opened_block_is_not_written_to() -> None:
-    opened: dict[str, Any] = {"type": "thinking", "thinking": "", "signature": ""}
-    accumulate(STARTED, BlockStarted(0, "thinking", opened), BlockDelta(0, SignatureDelta("s")), BlockStopped(0))
-    assert opened["signature"] == ""
-
-
 def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
     """Neither is a broken stream, whose answer would be bought again."""
     accumulator = MessageAccumulator(ORIGIN)
@@ -166,11 +160,6 @@ def test_a_service_cannot_fill_the_log_with_kinds_of_its_own() -> None:
         STARTED, *(UnmatchedEvent(f"kind {number}", is_unknown_kind=True) for number in range(100))
     )
     assert (len(accumulator.unmatched), accumulator.unmatched.total()) == (17, 100)
-
-
-def test_usage_is_that_of_the_end() -> None:
-    assert accumulate(STARTED).usage == Usage(input_tokens=3)
-    assert accumulate(STARTED, FINISHED).usage == Usage(input_tokens=3, output_tokens=4)
 
 
 def test_without_the_terminal_event_there_is_no_message() -> None:

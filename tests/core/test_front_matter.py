@@ -73,12 +73,6 @@ def test_refused_with_a_sentence(text: str, sentence: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.parametrize("end", ["---", "...", "---  "])
-def test_largest_front_matter_is_read(end: str) -> None:
-    text = f"---\na: {'x' * (MAX_FRONT_MATTER_BYTES - 3)}\n{end}\nBody"
-    assert len(parse_front_matter(text).values["a"] or "") == MAX_FRONT_MATTER_BYTES - 3
-
-
 _PIECES = st.sampled_from(
     ["---", "\n", "a: ", "b:", "  ", "- ", '"', "'", "\\", "|", ">", "#", "[", "&x", "!!", "\t", "é", "\x00", "\u2028"]
 )

@@ -55,11 +55,6 @@ def test_a_step_keeps_what_there_is_and_a_copy_from_before(tmp_path: Path) -> No
     assert run_sql(copy, "SELECT count(*) FROM message") == [(4,)]
 
 
-def test_a_new_file_needs_no_copy(tmp_path: Path) -> None:
-    connection_of(open_database(str(tmp_path))).close()
-    assert list(database(tmp_path).parent.glob("*before*")) == []
-
-
 def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     laid_out(tmp_path, FIXTURES[0])
     step = "ALTER TABLE session ADD COLUMN x;\nDROP TABLE message;\nBROKEN;"

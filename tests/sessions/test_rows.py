@@ -28,7 +28,6 @@ from tests.support.stored_sessions import (
 )
 from thinklsp.core.messages import (
     AssistantMessage,
-    FileSight,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -222,12 +221,6 @@ def test_what_is_damaged_is_read_as_far_as_it_goes(case: str) -> None:
     assert (decoded.message, decoded.is_complete) == (left, False)
 
 
-def test_long_texts_stand_behind_the_fields_as_they_are() -> None:
-    fields, _, behind = encode_message(LONG).blocks.partition(b"\n")
-    assert [entry["text"] for entry in json.loads(fields)] == [320, "Short.", len(behind) - 320]
-    assert behind == "".join(text for text in texts_of(LONG) if text != "Short.").encode("utf-8", "surrogatepass")
-
-
 def test_fields_that_hold_long_texts_are_read() -> None:
     blocks = [{"kind": block.kind, "text": text} for block, text in zip(LONG.blocks, texts_of(LONG), strict=True)]
     assert texts_of(decode_message(*ASSISTANT, json.dumps(blocks).encode(), {}).message) == texts_of(LONG)
@@ -251,11 +244,6 @@ def test_a_damaged_role_is_told_from_the_blocks(blocks: Any, kind: type) -> None
     assert isinstance(decode_message("somebody", "bored", json.dumps(blocks).encode(), {}).message, kind)
 
 
-def test_a_sealed_block_keeps_its_seal() -> None:
-    decoded = decode_message("assistant", "no reason", json.dumps([THINKING]).encode(), {0: sealed()})
-    assert decoded.message == AssistantMessage((ThinkingBlock("thought", sealed()),), "other")
-
-
 @pytest.mark.parametrize("damaged", [None, "", "[{", "{}", '[{"text": 1}]', 7])
 def test_damaged_prompts_are_none(damaged: object) -> None:
     assert decode_prompts(damaged) == ()
@@ -264,17 +252,3 @@ def test_damaged_prompts_are_none(damaged: object) -> None:
 @pytest.mark.parametrize("damaged", [10**30, -(10**30), "soon", None])
 def test_a_damaged_time_is_the_beginning_of_all(damaged: object) -> None:
     assert parse_time(damaged) == datetime(1970, 1, 1, tzinfo=UTC)
-
-
-SIGHT = (FileSight("file:///a.py", "d1", is_whole=True), FileSight("file:///\ud83d", None, is_own=True))
-
-
-@pytest.mark.parametrize(
-    "block", [TextBlock("said", sight=SIGHT), ToolResultBlock("c", "done " * 50, sight=SIGHT), TextBlock("said")]
-)
-def test_what_a_block_shows_of_files_is_stored_with_it(block: TextBlock | ToolResultBlock) -> None:
-    row = encode_message(UserMessage((block,)))
-    message, is_complete = decode_message("user", None, row.blocks, {})
-    assert isinstance(message, UserMessage)
-    assert (message.sight, is_complete) == (block.sight, True)
-    assert (b"sight" in row.blocks) == bool(block.sight)

@@ -36,11 +36,6 @@ def test_a_step_is_committed_whole_or_not_at_all() -> None:
     assert (session.steps, len(session.conversation)) == (0, 1), "a transition leaves the former value alone"
 
 
-def test_choices_add_up() -> None:
-    session = Session("s", "w").add_choices({"effort": "low", "model": "m"}).add_choices({"effort": "high"})
-    assert session.choices == {"effort": "high", "model": "m"}
-
-
 def test_a_prompt_that_nothing_answered_is_taken_back() -> None:
     session = Session("s", "w").add_user_message("One.").add_step(says("Hi.").message, None, USAGE)
     cut = session.add_user_message("Two.").cut_short()

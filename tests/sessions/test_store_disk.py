@@ -6,8 +6,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -49,34 +47,6 @@ async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
         assert {"sessions.db", "sessions.db-wal", "sessions.db-shm"} <= {*modes}
         assert {*modes.values()} == {0o600}
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("sessions", "sessions/locks")} == {0o700}
-
-
-# Another store is faster by a hair: it makes what is about to be made, and removes its log before it is looked after.
-FASTER = """
-import os, sys
-
-def hook(event, arguments):
-    if event == "os.mkdir" and sys.argv[1] in str(arguments[0]) and not os.path.lexists(arguments[0]):
-        busy.append(arguments[0])
-        if busy.count(arguments[0]) == 1:
-            os.mkdir(arguments[0], 0o700)
-    if event == "os.chmod" and str(arguments[0]).endswith("-wal"):
-        os.unlink(arguments[0])
-
-busy = []
-from thinklsp.sessions.store_folder import prepare_folder, prepare_database
-sys.addaudithook(hook)
-folder = prepare_folder(sys.argv[1])
-open(folder + "/sessions.db-wal", "w").close()
-prepare_database(folder)
-assert os.listdir(folder).count("sessions.db") == 1 and len(busy) == 4, busy
-"""
-
-
-def test_another_store_may_be_the_first_at_the_same_moment(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    done = subprocess.run([sys.executable, "-c", FASTER, tmp_path], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_modes_do_not_depend_on_the_umask_and_are_tightened(tmp_path: Path) -> None:

@@ -258,12 +258,6 @@ def test_entries_of_a_setting_in_every_other_source(tmp_path: Path) -> None:
     assert SECRET not in wrong.problems[0]
 
 
-def test_a_pushed_configuration_replaces_the_former_one_whole() -> None:
-    first = editor({"model": "m", "effort": "high"})
-    assert dict(first.apply_configuration({"model": "n"})[0].values) == {"model": "n"}
-    assert dict(first.apply_configuration({})[0].values) == {}
-
-
 @pytest.mark.parametrize("raw", [None, 5, "x", [1, 2], True])
 def test_what_is_no_object_changes_nothing(raw: object) -> None:
     first = editor({"model": "m"})
@@ -371,17 +365,6 @@ def test_small_budgets_are_for_gemini(keyed: tuple[str, ...], own: str | None, a
     lowest, (sentence, *_) = first.apply_configuration({"provider": "google", "thinking.budgetTokens": -2}, mine)
     assert lowest.values["thinking.budgetTokens"] == 2048
     assert ("at least -1." in sentence) is ("google" in keyed)
-
-
-def test_rejected_provider_keeps_the_previous_one() -> None:
-    mine = user(ANTHROPIC_API_KEY="x", GEMINI_API_KEY="x")
-    first, _ = EditorSettings().apply_configuration({"provider": "google", "thinking.budgetTokens": 0}, mine)
-    assert first.values["thinking.budgetTokens"] == 0
-    second, [about] = first.apply_configuration({"provider": "nobody", "thinking.budgetTokens": 7}, mine)
-    assert "provider" in about
-    assert second.values == {"provider": "google", "thinking.budgetTokens": 7}
-    # Without a provider it is the user's own one again.
-    assert len(second.apply_configuration({"thinking.budgetTokens": 8}, mine)[1]) == 1
 
 
 @pytest.mark.parametrize(("keyed", "own", "asked", "counts"), [row for row in SMALL_BUDGETS if row[2] is None])
@@ -515,13 +498,6 @@ def test_power_inside_of_arrays_and_of_other_values_is_told(raw: Any, name: str)
     assert SECRET not in "".join(sentences)
     assert made.values == {}
     assert [said for said in made.apply_configuration(raw)[1] if "were ignored" in said] == []
-
-
-def test_settings_of_any_depth_are_read() -> None:
-    raw: Any = {"baseUrl": "x"}
-    for _ in range(60):
-        raw = [{"a": {"b": raw}}]
-    assert EditorSettings().apply_configuration({"x": raw, "proxy": 1})[1] != ()
 
 
 def test_power_of_other_servers_is_no_business_of_ours() -> None:

@@ -19,7 +19,6 @@ from tests.support.stored_sessions import (
     SPENT,
     USAGE,
     check_survival,
-    connection_of,
     database,
     files_of,
     full_session,
@@ -217,14 +216,6 @@ async def test_new_database_ignores_files_of_a_lost_one(tmp_path: Path) -> None:
         assert await store.list_sessions(None) == ()
         await store.update((await store.create("w")).id, full_session)
         assert store.problems == ()
-
-
-async def test_files_that_are_still_there_are_not_opened_again(tmp_path: Path) -> None:
-    async with opened_with_session(tmp_path) as (store, _):
-        file = connection_of(store)
-        for _ in range(3):
-            await store.list_sessions("w")
-        assert connection_of(store) is file
 
 
 async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:
