@@ -1,4 +1,4 @@
-"""The accumulator: order, interleaving and contradictions, whatever the provider."""
+"""The message accumulator: order, interleaved blocks and contradictory events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def raws(accumulator: MessageAccumulator) -> list[Any]:
 
 
 def lane(index: int, kind: str, pieces: list[str]) -> list[StreamEvent]:
-    """One block as its own ordered list of events."""
+    """Return the ordered events of one block."""
     if kind == "text":
         opening = BlockStarted(index, "text", {"type": "text", "text": ""})
         deltas = [BlockDelta(index, TextDelta(piece)) for piece in pieces]
@@ -120,7 +120,7 @@ def test_a_finished_block_sent_whole_replaces_the_pieces() -> None:
 
 
 def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
-    """Neither is a broken stream, whose answer would be bought again."""
+    """Such events do not break the stream, because a retry would cost money."""
     accumulator = MessageAccumulator(ORIGIN)
     thinking = {"type": "thinking", "thinking": "", "signature": ""}
     taken = [

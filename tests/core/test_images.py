@@ -1,4 +1,4 @@
-"""Images in prompts: which files are taken, the sentences for all others, and headers that say anything at all."""
+"""Images in prompts: accepted files, the messages for rejected files, and hostile headers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_bad_files_are_refused_with_a_sentence(case: str) -> None:
 
 @pytest.mark.parametrize("media_type", MAKERS)
 def test_every_cut_of_a_file_is_refused(media_type: ImageType) -> None:
-    """A file is taken only with its last byte, but for those that the format does not need: a GIF without trailer."""
+    """A file without its last byte is incomplete."""
     whole = MAKERS[media_type]()
     taken = []
     for end in range(len(whole)):

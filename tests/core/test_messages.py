@@ -1,4 +1,4 @@
-"""Values kept beside messages live as long as these; ids of calls stand once."""
+"""Memoized values end with their objects, and call ids are unique."""
 
 from __future__ import annotations
 

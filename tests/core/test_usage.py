@@ -1,4 +1,4 @@
-"""Which figures of a service are believed."""
+"""Implausible usage figures of a provider are discarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing invisible reaches the model, and what is visible stays as it is."""
+"""Invisible characters are escaped, and visible text is unchanged."""
 
 import unicodedata
 

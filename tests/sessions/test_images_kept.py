@@ -1,4 +1,4 @@
-"""Images in the store: their bytes once per session and content, as long as a message has them, and then no more."""
+"""Images in the store: once per session and content, as long as a message contains them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas: an old one is brought up to date after a copy, whenever the process dies; a newer one is only read."""
+"""Migrations: an old schema is updated after a backup, and a newer one is only read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_versions_have_no_gaps_and_every_one_has_a_fixture() -> None:
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
 async def test_every_old_schema_becomes_the_newest(fixture: Path, tmp_path: Path) -> None:
-    """Each fixture holds the same session, as that version wrote it."""
+    """Each fixture contains the same session as written by its version."""
     laid_out(tmp_path, fixture)
     async with opened(tmp_path) as store:
         [summary] = await store.list_sessions(None)

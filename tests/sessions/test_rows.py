@@ -1,4 +1,4 @@
-"""Rows and back: what is whole comes back as it was, what is damaged as far as it goes; a write costs what is new."""
+"""Database rows: valid rows are read unchanged, damaged rows as far as possible, and writes store only news."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sessions = st.builds(Session, st.just("s"), st.just("w"), titles, conversations,
 
 
 def told_apart(session: Session) -> Session:
-    """Only a prompt can be unanswered: a store that reads anything else knows that it is damaged."""
+    """Only a prompt can be unanswered, so the store resets the flag of other sessions."""
     prompt = bool(session.conversation) and session.conversation[-1].role == "user"
     return replace(session, unanswered=session.unanswered and prompt)
 
@@ -76,7 +76,7 @@ def test_neutral_rows_hold_nothing_that_is_sealed() -> None:
 
 
 def test_every_damage_of_opaque_state_is_noticed() -> None:
-    """The last one is a row that an earlier version has encrypted."""
+    """The last row was encrypted by an earlier version."""
     thinking = AssistantMessage((ThinkingBlock("", sealed()),))
     session = Session("s", "w", conversation=(UserMessage.from_text("x"), thinking))
     with closing(open_memory_database()) as connection:
@@ -124,7 +124,7 @@ def test_one_flipped_byte_is_never_an_error(data: st.DataObject) -> None:
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(sessions, sessions, sessions)
 def test_any_session_may_follow_any_other(first: Session, second: Session, third: Session) -> None:
-    """Grown, shortened or changed in the middle: what is read is what was written."""
+    """A session can grow, shrink or change in the middle."""
     second = replace(second, conversation=first.conversation[:3] + second.conversation)
     with closing(open_memory_database()) as connection:
         stored = None
@@ -135,7 +135,7 @@ def test_any_session_may_follow_any_other(first: Session, second: Session, third
 
 
 def test_a_write_costs_what_is_new() -> None:
-    """Counted in rows that change, not in time."""
+    """The cost is the number of changed rows."""
     with closing(open_memory_database()) as connection:
         stored = write_session(connection, None, Session("s", "w"))
         costs = []
@@ -185,7 +185,7 @@ def test_the_same_conversation_is_not_written_twice() -> None:
     ],
 )
 def test_a_row_that_is_not_found_as_it_was_written_is_damage(other: str) -> None:
-    """A trigger stands for an index that finds another row."""
+    """A trigger simulates an index that finds another row."""
     with closing(open_memory_database()) as connection:
         connection.execute(f"CREATE TRIGGER other AFTER {other}")
         with pytest.raises(sqlite3.DatabaseError) as raised:

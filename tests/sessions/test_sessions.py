@@ -1,4 +1,4 @@
-"""Sessions as values: whole steps only, what stopping, forking and a crash leave, and titles."""
+"""`Session` values: complete steps, stopped turns, forks, crashes and titles."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_fork_knows_what_was_known_then() -> None:
 
 
 def test_fork_before_a_prompt_leaves_the_prompt_out() -> None:
-    """An editor forks a session before a prompt to send the prompt again, with other words."""
+    """An editor forks a session before a prompt to send a changed prompt."""
     done = Session("s", "w").add_prompt("One.", "t1").add_user_message("One.", prompt=UserPrompt("One.", "t1"))
     done = done.add_step(says("Done.").message, None, USAGE)
     stopped = done.add_prompt("Two.", "t2").add_user_message("Two.").cut_short("cancelled", partial_text="Ha")

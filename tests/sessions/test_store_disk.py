@@ -1,4 +1,4 @@
-"""The disk as it is: full, locked, read-only, damaged, in the wrong hands. Chat goes on, and nothing is followed."""
+"""The SQLite store on a full, locked, read-only or foreign disk: turns continue, and no link is followed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from thinklsp.sessions.store_folder import find_network_mount, set_aside
 
 
 async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
-    """kill -9 cannot tell whether a commit reaches the disk, so the settings themselves are looked at."""
+    """kill -9 cannot show whether a commit reaches the disk, so this test checks the settings."""
     async with opened_with_session(tmp_path) as (store, _):
         pragmas = "journal_mode synchronous foreign_keys busy_timeout wal_autocheckpoint trusted_schema secure_delete"
         found = {name: connection_of(store).execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas.split()}
@@ -97,7 +97,7 @@ DISKS = {"full": full, "read_only": read_only, "locked": locked}
 
 @pytest.mark.parametrize("name", DISKS)
 async def test_chat_goes_on_in_memory_and_is_written_later(name: str, tmp_path: Path) -> None:
-    """The disk fails from the second turn on; afterwards it is mended."""
+    """The disk fails in the second turn and works again later."""
     async with opened(tmp_path, retry_seconds=0.0, timeout_seconds=0.05) as store:
         session = await store.update((await store.create("w")).id, full_session, SPENT)
         mend = await asyncio.to_thread(DISKS[name], store)
@@ -146,7 +146,7 @@ async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def writing_behind_a_lock(folder: Path) -> AsyncIterator[asyncio.Task[Session]]:
-    """A write while another program holds the lock for longer than the store waits."""
+    """Write while another program holds the lock for longer than the store waits."""
     async with opened_with_session(folder, timeout_seconds=0.3) as (store, session):
         release = locked(store)
         yield asyncio.create_task(store.update(session.id, lambda now: one_turn(0, now)))

@@ -1,4 +1,4 @@
-"""The section `[serve.oidc]`: what is allowed, and the sentence for what is not."""
+"""The section `[serve.oidc]`: allowed values, and the messages for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where settings come from, which source wins, and what an editor (or the repository behind it) may not set."""
+"""The sources of settings, their precedence, and the settings that an editor or its repository cannot change."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ WHOLE: list[tuple[str, float, type]] = [
 
 @pytest.mark.parametrize(("key", "value", "kind"), WHOLE)
 def test_integer_setting_accepts_fraction_of_zero(key: str, value: float, kind: type) -> None:
-    """JSON has one kind of number, and the schema takes it."""
+    """JSON has only one number type."""
     made, sentences = EditorSettings().apply_configuration({key: value})
     assert (dict(made.values), sentences) == ({key: value}, ())
     assert type(made.values[key]) is kind
@@ -342,7 +342,7 @@ KEYS_OF = {
 
 
 def user_with(keyed: tuple[str, ...], own: str | None, toml: str = "", folder: Path | None = None, **more: str) -> Any:
-    """The settings of a user who has keys of these providers and has chosen one."""
+    """Return the settings of a user with keys for these providers. `own` is the user's provider."""
     provider = {} if own is None else {"THINKLSP_PROVIDER": own}
     return user(toml, folder, **{KEYS_OF[name]: "x" for name in keyed}, **provider, **more)
 

@@ -1,4 +1,4 @@
-"""The user's own file, and keys and hosts: who can write it, what it may hold, and that no secret shows."""
+"""The user's file, keys and hosts: its permissions, its contents, and that no message contains a secret."""
 
 from __future__ import annotations
 
