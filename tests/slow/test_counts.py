@@ -156,23 +156,3 @@ async def test_memory_is_as_it_was(tmp_path: Path, tally: Tally) -> None:
 
 async def test_memory_that_is_left_on_purpose_is_noticed(tmp_path: Path) -> None:
     assert await remaining(tmp_path, 0.5, "kept notifications") > 3
-
-
-# The document of the check: 18 MB, of which a server that keeps nothing frees all. The allocator keeps some pages.
-LINE, LINES, ROUNDS, KEPT_MB = "x = 1  # a line of text that is long enough\n", 400_000, 20, 60
-
-
-async def test_large_documents_that_were_closed_take_no_memory(tmp_path: Path) -> None:
-    text = LINE * LINES
-    async with loaded(tmp_path) as outside:
-        client, uri = outside.client, outside.uri("large.py")
-        before = gauge(client.process.pid)
-        for _ in range(ROUNDS):
-            client.open(uri, text)
-            client.change(uri, LINE, f"y{LINE}")
-            await client.code_actions(uri, "x")
-            client.close_document(uri)
-        await echo(client)
-        after = gauge(client.process.pid)
-    say(f"{ROUNDS} large documents: {before.private:.1f} MB before, {after.private:.1f} MB after")
-    assert after.private - before.private < KEPT_MB
