@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.bench.source import build_prompt
 from tests.slow.rough_client import ACTION
 from tests.slow.running import Tally, say
-from tests.slow.steady_provider import asking
 from tests.slow.test_load import echo, loaded
 from tests.support.client.actions import ResponseError
 from tests.support.epilogue import gauge
@@ -132,7 +132,7 @@ async def remaining(place: Path, share: float, plant: str = "") -> float:
             for _ in range(round(part * REQUESTS / 50)):
                 await asyncio.gather(*(client.code_actions(uri, "x") for _ in range(50)))
             for _ in range(round(part * PROGRESS / 25)):
-                await outside.turn("thinklsp.chat", {"prompt": asking(1, 1)})
+                await outside.turn("thinklsp.chat", {"prompt": build_prompt(1, 1)})
                 failing = {"prompt": "x", "sessionId": "none of ours"}
                 asked = [client.command("thinklsp.chat", failing, token=outside.token()) for _ in range(24)]
                 for request in asked:
