@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.bench.measure import Bench, Figure, compared, elapsed, in_turn
-from tests.support.stored_sessions import ORIGIN, USAGE, NoVault, full_session
+from tests.support.stored_sessions import ORIGIN, USAGE, full_session
 from thinklsp.core.messages import (
     AssistantMessage,
     OpaqueState,
@@ -93,7 +93,7 @@ async def loaded(bench: Bench) -> list[Figure]:
 
 def opened(folder: Path) -> SqliteStore:
     """Open the store below a folder."""
-    return SqliteStore(str(folder / "state"), vault=NoVault)
+    return SqliteStore(str(folder / "state"))
 
 
 async def filled(folder: Path, workspace: str = "w", *, sessions: int = 200, steps: int = STEPS) -> str:

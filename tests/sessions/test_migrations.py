@@ -22,8 +22,8 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import UsageReport
-from thinklsp.sessions.sqlite_store import open_database, open_memory_database
-from thinklsp.sessions.tables import load_migrations, split_statements
+from thinklsp.sessions.sqlite_store import open_database
+from thinklsp.sessions.tables import load_migrations
 
 
 def test_versions_have_no_gaps_and_every_one_has_a_fixture() -> None:
@@ -109,12 +109,3 @@ async def test_store_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
         assert (await store.list_unknown_edits("w"), await store.find_written_turn("w")) == ((), None)
         new = await store.update((await store.create("w")).id, full_session)
         assert await store.find_latest("w") == new
-
-
-def test_statements_are_told_apart() -> None:
-    statements = split_statements("CREATE TABLE a (\n b\n);\nSELECT ';';\n")
-    assert [one.split()[0] for one in statements] == ["CREATE", "SELECT"]
-    with pytest.raises(ValueError, match="complete"):
-        list(split_statements("SELECT 1"))
-    with closing(open_memory_database()) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (max(load_migrations()),)

@@ -36,7 +36,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import decode_message, decode_prompts, encode_message, parse_time
+from thinklsp.sessions.codec import compute_crc, decode_message, decode_prompts, encode_message, parse_time
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_session, write_session
 from thinklsp.sessions.tables import is_damage, open_memory_database
@@ -74,6 +74,28 @@ def test_neutral_rows_hold_nothing_that_is_sealed() -> None:
     assert SECRET.encode() not in encode_message(EVERY_KIND).blocks
     sealed_blocks = [block for block in EVERY_KIND.blocks if getattr(block, "raw", None) is not None]
     assert len(encode_message(EVERY_KIND).opaque_states) == len(sealed_blocks)
+
+
+def test_every_damage_of_opaque_state_is_noticed() -> None:
+    """The last one is a row that an earlier version has encrypted."""
+    thinking = AssistantMessage((ThinkingBlock("", sealed()),))
+    session = Session("s", "w", conversation=(UserMessage.from_text("x"), thinking))
+    with closing(open_memory_database()) as connection:
+        write_session(connection, None, session)
+        [(content,)] = connection.execute("SELECT content FROM opaque")
+        flipped = [content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :] for at in range(len(content))]
+        damages: list[tuple[str, tuple[object, ...]]] = [
+            ("content = ?", (wrong,)) for wrong in (*flipped, 5, "text", b"")
+        ]
+        damages += [("content = ?, crc = ?", (b"\xff", compute_crc(b"\xff"))), ("sealed = 1", ())]
+        for change, values in damages:
+            connection.execute("SAVEPOINT sound")
+            connection.execute(f"UPDATE opaque SET {change}", values)  # noqa: S608 - constants
+            stored = read_session(connection, "s")
+            connection.execute("ROLLBACK TO sound")
+            assert stored is not None
+            assert (stored.is_sound, len(stored.session.conversation)) == (False, 1)
+        assert read_session(connection, "s").session == session  # type: ignore[union-attr]  # it is stored
 
 
 def test_what_cannot_be_opened_takes_only_its_own_block_along() -> None:

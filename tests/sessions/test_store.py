@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.postgres_server import PostgresServer, create_test_key
 from tests.support.scripted_model import check_sendable
-from tests.support.stored_sessions import RESULTS, USAGE, NoVault, answer, full_session, one_turn
+from tests.support.stored_sessions import RESULTS, USAGE, answer, full_session, one_turn
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import (
     AssistantMessage,
@@ -42,7 +42,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         load_keys = create_test_key if request.param.startswith("encrypted") else None
         made = server.create_store(server.create_identity(), load_keys=load_keys)
     else:
-        made = MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path), vault=NoVault)
+        made = MemoryStore() if request.param == "memory" else SqliteStore(str(tmp_path))
     yield made
     assert made.problems == ()
     await made.aclose()
