@@ -20,7 +20,7 @@ from thinklsp.core.text_safety import find_invisible
 from thinklsp.mcp_client.consent import Pins, PinsUnusable, format_definition, format_first_sight
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig, compute_digest
 from thinklsp.mcp_client.tool_schemas import hash_tool
-from thinklsp.settings.private_paths import lock_folder
+from thinklsp.settings.config_files import lock_folder
 
 SERVER = ServerConfig("files", ("serve", "--stdio"))
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}

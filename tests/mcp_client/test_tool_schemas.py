@@ -138,7 +138,7 @@ def test_the_work_is_bounded(bombs: dict[str, Any], name: str) -> None:
     assert time.process_time() - start < 1
 
 
-@pytest.mark.parametrize(("key", "depth"), [("properties", 1_000_000), ("allOf", 10_000)])
+@pytest.mark.parametrize(("key", "depth"), [("properties", 100_000), ("allOf", 10_000)])
 def test_depth_is_bounded(key: str, depth: int) -> None:
     schema = nest(depth, key)
     assert convert(schema) == "Its schema is nested more than 24 levels deep."

@@ -210,6 +210,7 @@ threading.Thread(target=lambda: subprocess.run([sys.executable, "-c", code])).st
 time.sleep(20)"""
 UNREADABLE = "import ctypes\nctypes.CDLL(None).prctl(4, 0)\nx = bytearray(900 << 20)\nimport time\ntime.sleep(20)"
 FILES = "n = 0\nwhile True:\n    open(f'f{n}', 'wb').write(bytes(1 << 20))\n    n += 1"
+IN_MEMORY = "import time\nopen('/tmp/x', 'wb').write(bytes(60 << 20))\ntime.sleep(20)"
 UNNAMED = """import os
 kept = []
 while True:
@@ -233,7 +234,7 @@ GREEDY = {
     "not dumpable": ("memory", UNREADABLE),
     "files without end": ("disk", FILES),
     "files without a name": ("disk", UNNAMED),
-    "files in memory": ("disk", FILES.replace("f'f", "f'/tmp/")),
+    "files in memory": ("disk", IN_MEMORY),
     "deep files": ("disk", DEEP),
     "files in a closed folder": ("disk", CLOSED),
     "empty files without end": ("disk", TINY),

@@ -58,11 +58,6 @@ async def test_what_is_not_there_gets_a_hint(bench, old):
     assert not bench.overlay.build_edit_set()
 
 
-async def test_an_edit_that_changes_nothing_says_so(bench):
-    bench.start({"f": "x\r\ny\r\n"})
-    assert "nothing was changed" in await bench.fails("edit_file", path="f", old_text="x\ny", new_text="x\r\ny")
-
-
 async def test_invisible_characters_are_told(bench):
     bench.start({"f": "a\u200bb\n"})
     text = await bench.ok("edit_file", path="f", old_text="b", new_text="b\u202e\u200b")

@@ -125,17 +125,6 @@ async def test_unnamed_documents_have_the_editor_language(bench):
     assert await bench.ok("outline", path="run") == "run, python, 1 lines\nNo definitions."
 
 
-@pytest.mark.parametrize("path", ["x.kt", "ignored/x.kt", "untitled:1"])
-async def test_references_without_grammar_start_with_own_file(bench, path):
-    text = "fun foo() {}\nfun bar() { foo() }\nfun food() {}\n"
-    disk, opened = ({}, {path: text}) if ":" in path else ({path: text}, {})
-    bench.start({"a.kt": "foo()\n", ".gitignore": "ignored/\n", **disk}, opened)
-    assert await told(bench, "references", path, 2, "foo") == (
-        "3 references of `foo` (by syntax, names only: check the hits)\n"
-        f"{path}:1: fun foo() {{}}\n{path}:2: fun bar() {{ foo() }}\na.kt:1: foo()"
-    )
-
-
 async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
     bench.start(TREE)
     uri, outside = (bench.path / "app.py").as_uri(), "file:///usr/lib/python3/typing.py"

@@ -64,19 +64,6 @@ def _walk(root, rules, folder=()):
         yield from _walk(root, rules, (*folder, name))
 
 
-def test_ignored_folder_is_listed_if_named(tmp_path):
-    (tmp_path / "build" / "in").mkdir(parents=True)
-    (tmp_path / ".gitignore").write_text("build/\n*.log\n")
-    (tmp_path / "build" / "in" / ".gitignore").write_text("*.tmp\n")
-    with Root(str(tmp_path)) as root:
-        rules = {start: IgnoreRules(root, start) for start in ((), ("build",), ("build", "in"))}
-        names = ("a.py", "a.log", "a.tmp")
-        found = {name: [one.is_ignored(("build", "in", name)) for one in rules.values()] for name in names}
-    assert [one.is_start_ignored for one in rules.values()] == [False, True, True]
-    # Below such a folder only the rules in it count.
-    assert found == {"a.py": [True, False, False], "a.log": [True, False, False], "a.tmp": [True, True, True]}
-
-
 def test_names_that_nobody_looked_at_are_left_out(tmp_path):
     with Root(str(tmp_path)) as root:
         (tmp_path / ".gitignore").write_text("a*")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 
 from tests.support.in_process import in_process
 from tests.support.shadowing import tree
-from thinklsp.agent.prompts import extract_user_text, format_readable_folders
 from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.snapshots import Snapshots
 from thinklsp.workspace.documents import open_extra_roots
@@ -93,14 +90,6 @@ def test_several_folders(view, ws):
     for written in (str(ws / "src/b.py"), "x-y/src/b.py"):
         assert many.resolve(written) == many.resolve("app/b.py")
     assert [place.label for place in many.resolve_folder(None)] == ["app", "app-2", "x-y"]
-
-
-def test_a_folder_reached_through_a_link_is_one_folder(view, ws):
-    uri = (ws / "src/b.py").as_uri()
-    linked = view([(str(ws.parent / "alias"), "ws")], [doc(uri)])
-    assert linked.read(linked.resolve("src/b.py")).text == "buffer"
-    assert linked.resolve("src/b.py").uri == uri
-    assert linked.resolve("a.py").uri == (ws.parent / "alias/a.py").as_uri()
 
 
 def test_open_documents_win_over_disk(view, ws):
@@ -249,16 +238,6 @@ def test_what_a_listing_names_lies_where_a_path_says(view, ws, more, start):
         some.build_places(deep, ["x"])
 
 
-def test_a_removed_folder_stops_its_tools(view, ws):
-    some = view()
-    place = some.resolve("a.py")
-    some.folders[0].root.close()
-    with pytest.raises(PathRefused, match="closed"):
-        some.read(place)
-    with pytest.raises(PathRefused, match="closed"):
-        some.find_kind(some.resolve_folder(None)[0])
-
-
 def test_where_a_search_begins(view, ws):
     one, several, none = view(), view((("src", "src"), ("other", "o"))), view((), [doc("untitled:new")])
     for written in (None, "", ".", "./", "/", " "):
@@ -275,27 +254,6 @@ def test_where_a_search_begins(view, ws):
     assert (none.find_kind(document), none.list_folder(document), view().find_kind(document)) == ("file", None, None)
     with pytest.raises(PathRefused, match="has been closed"):
         several.build_place(one.folders[0].root, ("src",))
-
-
-def test_document_opened_through_a_link_is_its_file(view, tmp_path):
-    """What stands in the editor counts, and is what an edit goes to, in the editor's own spelling."""
-    real = tree(tmp_path / "real", {"sub/f.py": "on disk"})
-    (real / "loop").symlink_to("loop")
-    for name, target in (("link", "real"), ("deep", "link/sub"), ("away", "/usr")):
-        (tmp_path / name).symlink_to(target)
-    others = [doc(f"file:///{name}") for name in ("usr/x", "away/x", "%00", "loop/x")]
-    own = doc((real / "sub/f.py").as_uri(), "its own", 3)
-    for spelled in (tmp_path / "link/sub/f.py", tmp_path / "deep/f.py"):
-        uri = spelled.as_uri()
-        linked = view([(str(real), "")], [doc(uri, "typed"), *others])
-        for written in ("sub/f.py", uri, str(spelled), own.uri):
-            place = linked.resolve(written)
-            assert (place.label, place.uri, linked.read(place).version) == ("sub/f.py", uri, 7)
-        assert [place.label for place in linked.list_open_places()] == ["sub/f.py"]
-        # Where it is open under its own name, too, that is the one which is meant.
-        for order in ([own, doc(uri, "typed")], [doc(uri, "typed"), own]):
-            both = view([(str(real), "")], order)
-            assert {both.read(both.resolve(written)).text for written in ("sub/f.py", own.uri, uri)} == {"its own"}
 
 
 def test_too_deep_document_has_no_path(view, ws):
@@ -354,12 +312,6 @@ def test_extra_root_in_workspace_is_skipped(tmp_path: Path) -> None:
         assert "does not exist" in problems[0]
 
 
-def test_extra_roots_are_listed_outside_the_prompt_text() -> None:
-    note = format_readable_folders({"lib": "/home/me/lib"})
-    assert "lib/ is /home/me/lib" in note
-    assert extract_user_text(f"Do it.\n\n{note}") == "Do it."
-
-
 async def test_the_editor_s_view_has_them(tmp_path: Path) -> None:
     tree(tmp_path, {"ws/a.py": "x", "lib/b.py": "theirs"})
     async with in_process() as editor:
@@ -373,29 +325,3 @@ async def test_the_editor_s_view_has_them(tmp_path: Path) -> None:
             assert found.text == "theirs"
         present = snapshots.read_state((tmp_path / "lib" / "b.py").as_uri(), snapshots.create_disk_view())
         assert "may only read" in (present.refusal or "")
-
-
-def test_documents_can_be_added_while_a_thread_lists_them(view, ws):
-    """A tool fetches the client's text of its file while another tool searches in a thread."""
-    one, failures, is_done = view(), [], threading.Event()
-
-    def list_all():
-        while not is_done.is_set():
-            try:
-                one.list_documents()
-            except RuntimeError as error:
-                failures.append(error)
-
-    thread = threading.Thread(target=list_all)
-    switch = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        thread.start()
-        for number in range(500):
-            one.add_document(doc((ws / f"{number}.py").as_uri()))
-    finally:
-        sys.setswitchinterval(switch)
-        is_done.set()
-        thread.join()
-    assert failures == []
-    assert len(one.list_documents()) == 500

@@ -29,7 +29,7 @@ from thinklsp.cli.terminal import (
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
 from thinklsp.settings.access import list_key_variables, list_keyed_providers, resolve_access
-from thinklsp.settings.private_paths import find_config_path
+from thinklsp.settings.config_files import find_config_path
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri

@@ -42,9 +42,9 @@ from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import StateReport, inspect_state_folder, is_owned, resolve_state_folder
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import Access, find_key_source, list_keyed_providers
+from thinklsp.settings.config_files import explain_distrust, find_config_path, read_text
 from thinklsp.settings.model import Provider
 from thinklsp.settings.permissions import PermissionsFile
-from thinklsp.settings.private_paths import explain_distrust, find_config_path, read_text
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings
 from thinklsp.symbols.outline import explain_missing_grammars
 from thinklsp.tools.search import RIPGREP_REQUIREMENT, find_ripgrep

@@ -7,25 +7,12 @@ contents, with a key per session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from thinklsp.core.messages import OpaqueState, Origin
-from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_text
-
-_PLAIN = 0
 FILE_MODE_PROTECTION = (
     "Signatures and encrypted thinking are stored without further encryption in files that only you can read."
 )
 RowKey = tuple[str | int, ...]
-
-
-class OpaqueRow(NamedTuple):
-    """A database row with opaque state. `content` can have any type, because the database may be damaged."""
-
-    origin: str
-    encryption: int
-    content: Any
-    crc: int
 
 
 class KeysOutdated(Exception):
@@ -40,10 +27,12 @@ class SessionCipher:
     """The cipher for the rows of one session. This one encrypts nothing.
 
     `column` names the table and the column, such as `message.blocks`. `row` identifies the row in its session. Content
-    can only be decrypted for the same session, column and row. `overhead` is the number of bytes that encryption adds
-    to each content, and `can_decrypt` is false if the key of the session cannot be used.
+    can only be decrypted for the same session, column and row. `kind` is the number of the encryption in the column
+    `sealed`. `overhead` is the number of bytes that encryption adds to each content, and `can_decrypt` is false if the
+    key of the session cannot be used.
     """
 
+    kind = 0
     overhead = 0
     can_decrypt = True
 
@@ -65,21 +54,6 @@ class SessionCipher:
     def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:  # noqa: ARG002 - as above
         """Return a stored text as it was, or None if it is damaged."""
         return text
-
-    def encrypt_opaque(self, row: RowKey, state: OpaqueState) -> OpaqueRow:  # noqa: ARG002 - as above
-        """Encrypt an opaque state and return its columns."""
-        content = reveal_content(state)
-        return OpaqueRow(compute_origin_id(state.origin), _PLAIN, content, compute_crc(content))
-
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> OpaqueState | None:  # noqa: ARG002 - as above
-        """Return the opaque state in a row, or None if the row is damaged or cannot be decrypted."""
-        content = columns.content
-        if columns.encryption != _PLAIN or not isinstance(content, bytes) or compute_crc(content) != columns.crc:
-            return None
-        try:
-            return OpaqueState(to_text(content), origin)
-        except UnicodeDecodeError:
-            return None
 
 
 class Rows(Protocol):

@@ -23,7 +23,7 @@ import psycopg
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.postgres.connection_pool import (
+from thinklsp.sessions.postgres.store_connections import (
     PostgresConnection,
     acquire_pool,
     build_conninfo,

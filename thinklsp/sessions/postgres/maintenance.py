@@ -15,7 +15,7 @@ from psycopg import sql
 
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions import ledger, session_rows
-from thinklsp.sessions.postgres.connection_pool import (
+from thinklsp.sessions.postgres.store_connections import (
     PostgresConnection,
     StoreConnection,
     check_schema,

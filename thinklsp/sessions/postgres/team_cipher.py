@@ -22,19 +22,17 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import OpaqueState, Origin
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
+from thinklsp.sessions.codec import to_bytes, to_text
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
-    OpaqueRow,
     RowConnection,
     RowKey,
     SessionCipher,
     StoreCipher,
 )
-from thinklsp.sessions.postgres.connection_pool import replace_null_characters
+from thinklsp.sessions.postgres.store_connections import replace_null_characters
 
 KEY_BYTES = 32
 # The times between two successful and after a failed loading of the keys.
@@ -287,13 +285,11 @@ class _LockedCipher(SessionCipher):
     def decrypt_text(self, column: str, row: RowKey, text: str) -> None:  # noqa: ARG002 - as above
         return None
 
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> None:  # noqa: ARG002 - as above
-        return None
-
 
 class KeyedCipher(SessionCipher):
     """The cipher of a session with this key: AES-256-GCM."""
 
+    kind = _WITH_SESSION_KEY
     overhead = SEAL_OVERHEAD
 
     def __init__(self, key: bytes, owner: Owner) -> None:
@@ -321,14 +317,6 @@ class KeyedCipher(SessionCipher):
         except (ValueError, binascii.Error):
             return None
         return None if content is None else to_text(content)
-
-    def encrypt_opaque(self, row: RowKey, state: OpaqueState) -> OpaqueRow:
-        content = self.encrypt("opaque.content", row, reveal_content(state))
-        return OpaqueRow(compute_origin_id(state.origin), _WITH_SESSION_KEY, content, compute_crc(content))
-
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> OpaqueState | None:
-        content = self.decrypt("opaque.content", row, columns.content)
-        return None if content is None else OpaqueState(to_text(content), origin)
 
     def _build_label(self, column: str, row: RowKey) -> bytes:
         # The row is identified by values of the database.
