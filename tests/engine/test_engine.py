@@ -268,7 +268,8 @@ async def test_choices(engine: Engine, key: str, value: str, made: dict[str, obj
     sessions = WorkspaceSessions(engine, lambda: "w", preferences)
     answer = await sessions.choose(key, value, None)
     assert preferences.choices == made
-    assert set(answer) == {"value", "effective", "choices", "notice"} | ({"models"} if key == "model" else set())
+    more = {"provider", "models"} if key == "model" else set()
+    assert set(answer) == {"value", "effective", "choices", "notice"} | more
     assert answer["value"] == value
     assert value in answer["choices"] or value.startswith("manual ")
     assert answer["effective"]
@@ -367,12 +368,20 @@ async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
 async def test_the_models_are_described(engine: Engine) -> None:
     """What a client can tell people before they choose."""
     answer = await open_sessions(engine).choose("model", None, None)
+    assert answer["provider"] == "anthropic"
     by_id = {each["id"]: each for each in answer["models"]}
     assert set(answer["choices"]) - {"auto"} <= set(by_id)
     found = by_id["claude-opus-4-6"]
     assert set(found) == {"id", "provider", "title", "hasKey", "window", "price"}
     assert (found["provider"], found["hasKey"], found["price"]["output"] > 1) == ("anthropic", True, True)
     assert {each["hasKey"] for each in answer["models"] if each["provider"] == "google"} == {False}
+
+
+async def test_the_provider_of_the_next_turn() -> None:
+    """The simulator has the names of real models, and without a key there is no provider."""
+    for environment, provider in (({"THINKLSP_PROVIDER": "simulator"}, "simulator"), ({}, None)):
+        async with aclosing(Engine(NO_FILE | environment)) as engine:
+            assert (await open_sessions(engine).choose("model", None, None))["provider"] == provider
 
 
 async def test_the_status_is_what_the_next_turn_would_use(engine: Engine) -> None:
