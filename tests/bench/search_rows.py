@@ -43,9 +43,11 @@ def _workspace(root: Path, count: int) -> Iterator[EditOverlay]:
 
 async def search(bench: Bench) -> list[Figure]:
     count = 4_000 if bench.quick else 60_000
-    program = find_ripgrep([])
-    if program is None:
+    programs = find_ripgrep([])
+    if not programs:
         raise Unavailable("ripgrep was not found. Install it with `pip install ripgrep` or your system's packages.")
+    # The newest version.
+    program = programs[-1]
     root = bench.folder / "ws"
     with _workspace(root, count) as overlay:
 

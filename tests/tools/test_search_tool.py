@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from tests.support.sizes import examples
 from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import RESULT_LIMIT
-from thinklsp.sandbox.process import find_program
-from thinklsp.tools.search import SearchText, SearchTextArguments
+from thinklsp.tools.search import SearchText, SearchTextArguments, find_ripgrep
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+
+RG = find_ripgrep([])
 
 
 def hits(text):
@@ -276,7 +278,8 @@ def plant(folder, script):
 def use_program(bench, folder, script):
     """Let searches run this script in the place of ripgrep."""
     program = plant(folder, script)
-    bench.tools = (SearchText(lambda _: str(program)),)
+    bench.tools = (SearchText(lambda _: [str(program)]),)
+    return program
 
 
 def test_a_planted_program_is_not_found(tmp_path):
@@ -289,8 +292,10 @@ def test_a_planted_program_is_not_found(tmp_path):
     (tmp_path / "into").mkdir()
     (tmp_path / "into" / "rg").symlink_to(ws / "bin" / "rg")
     traps = [str(ws / "bin"), str(ws / "linked"), str(ws / "out"), str(tmp_path / "into"), "", ".", "bin", "ws/bin"]
-    assert find_program("rg", [str(ws)], os.pathsep.join(traps)) is None
-    assert find_program("rg", [str(ws)], os.pathsep.join([*traps, str(system)])) == str(honest)
+    own = Path(sys.executable).with_name("rg")
+    ours = (str(own),) if own.exists() else ()
+    assert find_ripgrep([str(ws)], os.pathsep.join(traps)) == ours
+    assert find_ripgrep([str(ws)], os.pathsep.join([*traps, str(system)])) == (str(honest), *ours)
 
 
 async def test_output_that_lies_is_not_shown(bench, tmp_path):
@@ -315,10 +320,13 @@ async def test_output_that_lies_is_not_shown(bench, tmp_path):
 
 async def test_an_old_ripgrep_is_not_used(bench, tmp_path):
     bench.start({"a.py": "needle\n"})
-    use_program(bench, tmp_path, "echo 'error: Found argument --no-require-git' >&2\nexit 2")
+    program = use_program(bench, tmp_path, "echo 'error: Found argument --no-require-git' >&2\nexit 2")
     assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
-    bench.tools = (SearchText(lambda _: None),)
+    # As a program for another platform or another C library.
+    program.write_text("#!/no/such/interpreter\n")
     assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
+    bench.tools = (SearchText(lambda _: [str(program), *RG]),)
+    assert await bench.ok("search_text", pattern="needle") == "a.py\n1: needle"
 
 
 async def test_cancel_ends_the_child(bench, tmp_path):

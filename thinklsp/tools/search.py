@@ -36,8 +36,8 @@ from thinklsp.workspace.view import Place
 MULTILINE_PATTERN = (
     "The pattern contains a line ending, but the search works line by line. Search for one of its lines."
 )
-_NO_RIPGREP = "The search needs ripgrep 14 or later, which the user can install with `pip install ripgrep`."
 _CHUNK_BYTES = 1 << 16
+RIPGREP_REQUIREMENT = "ripgrep>=14.1,<15"
 # The maximum number of files in the arguments of a process, which may take 2 MB.
 _MAX_ARGUMENTS = 400
 _MAX_OUTPUT_BYTES = 50 * 1024 * 1024
@@ -80,14 +80,22 @@ class Match:
     line: bytes
 
 
+class UnsupportedRipgrep(Exception):
+    """Raised if the installed ripgrep does not support the required options."""
+
+
 class RipgrepKilled(ToolFailed):
     """Raised if a signal killed ripgrep, for example because it used too much memory."""
 
 
-def find_ripgrep(folders: Iterable[str]) -> str | None:
-    """Return the path of ripgrep in thinklsp's Python environment, or else on the system, outside `folders`."""
+def find_ripgrep(folders: Iterable[str], path: str | None = None) -> Sequence[str]:
+    """Return the paths of ripgrep on the system and in thinklsp's Python environment, if installed.
+
+    ripgrep on the system must be outside the workspace folders, but the Python environment may be inside one.
+    """
+    system = find_program("rg", folders, path)
     own = os.path.join(os.path.dirname(sys.executable), "rg")
-    return own if is_executable(own) else find_program("rg", folders)
+    return tuple(dict.fromkeys(program for program in (system, own) if program is not None and is_executable(program)))
 
 
 def build_globs(glob: GlobFilter | None, below: Sequence[str], above: tuple[str, ...]) -> Sequence[str]:
@@ -233,7 +241,7 @@ async def _check_end(process: asyncio.subprocess.Process) -> None:
     if status != 2 or not text:
         return
     if "unrecognized flag" in text or "Found argument" in text:
-        raise ToolFailed(_NO_RIPGREP)
+        raise UnsupportedRipgrep(text)
     if text.startswith("rg: the literal "):
         raise ToolFailed(MULTILINE_PATTERN)
     # Remove the options that ripgrep recommends, because the model cannot set them.
@@ -294,6 +302,9 @@ class SearchResult:
     def is_full(self) -> bool:
         return self.total >= _MAX_LINES
 
+    def clear(self) -> None:
+        self.texts, self.total = {}, 0
+
     def add(self, text: SearchedText, match: Match) -> None:
         self.total += match.number not in text.numbers
         text.numbers.add(match.number)
@@ -311,8 +322,11 @@ class SearchText(Tool[SearchTextArguments]):
     read_only: ClassVar[bool] = True
     arguments = SearchTextArguments
 
-    def __init__(self, find: Callable[[Iterable[str]], str | None] = find_ripgrep) -> None:
-        """Initialize the tool. `find` returns the path of ripgrep for the paths of the workspace folders."""
+    def __init__(self, find: Callable[[Iterable[str]], Sequence[str]] = find_ripgrep) -> None:
+        """Initialize the tool.
+
+        The first supported ripgrep among the paths that `find` returns is used.
+        """
         self._find = find
 
     def title(self, args: SearchTextArguments) -> str:
@@ -330,13 +344,25 @@ class SearchText(Tool[SearchTextArguments]):
         result = SearchResult()
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
-                search = await run_in_thread(_Search, args, overlay, result)
-                if (program := self._find(folder.root.path for folder in overlay.view.folders)) is None:
-                    raise ToolFailed(_NO_RIPGREP)
-                await search.run(program)
+                await self._search(args, overlay, result)
         except TimeoutError:
             result.notes.append(f"[stopped after {_TIMEOUT_SECONDS:.0f} s; narrow the search by path, glob or pattern]")
         return result
+
+    async def _search(self, args: SearchTextArguments, overlay: EditOverlay, result: SearchResult) -> None:
+        search = await run_in_thread(_Search, args, overlay, result)
+        for program in self._find(folder.root.path for folder in overlay.view.folders):
+            try:
+                await search.run(program)
+                return
+            except UnsupportedRipgrep:
+                result.clear()
+            except OSError as error:
+                if error.filename != program:
+                    raise
+                # The system cannot run this program, for example because it was built for another C library.
+                result.clear()
+        raise ToolFailed("The search needs ripgrep 14 or later, which the user can install with `pip install ripgrep`.")
 
 
 class _Search:
