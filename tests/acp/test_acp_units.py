@@ -167,21 +167,17 @@ def test_text_of_a_protected_file_is_refused(tmp_path: Path, uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "words"),
+    "block",
     [
-        ({"type": "audio", "data": "", "mimeType": "audio/wav"}, "`prompt.1` is an audio"),
-        ({"type": "resource", "resource": {"uri": "file:///a", "blob": ""}}, "`prompt.1` is a resource without text"),
-        ({"type": "new"}, "`prompt.1` is not valid"),
-        ({"type": "text"}, "`prompt.1` is not valid"),
-        ({"type": "text", "text": 7}, "`prompt.1` is not valid"),
-        (None, "`prompt.1` is not valid"),
-        ("text", "`prompt.1` is not valid"),
+        {"type": "audio", "data": "", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///a", "blob": ""}},
+        {"type": "text", "text": 7},
+        None,
     ],
 )
-def test_block_that_cannot_be_used_is_named(tmp_path: Path, block: Json, words: str) -> None:
-    with view_of(tmp_path) as view, pytest.raises(InvalidParams) as raised:
+def test_block_that_cannot_be_used_is_named(tmp_path: Path, block: Json) -> None:
+    with view_of(tmp_path) as view, pytest.raises(InvalidParams, match=r"`prompt\.1` is not valid content"):
         read_prompt([text("a"), block], view)
-    assert words in str(raised.value)
 
 
 # The first answer
