@@ -228,6 +228,20 @@ def test_first_answer_is_that_of_the_whole_agent(message: Json) -> None:
     assert reply == encode_json({"jsonrpc": "2.0", "id": parsed.id, "result": result})
 
 
+MALFORMED: list[Json] = [
+    {},
+    {"clientCapabilities": "all"},
+    {"clientCapabilities": {"fs": 3, "terminal": "yes", "session": [], "auth": None, "elicitation": 1}},
+    {"clientCapabilities": {"fs": {"readTextFile": "yes", "writeTextFile": None}}},
+    {"clientCapabilities": None, "unknown": {"a": 1}},
+]
+
+
+@pytest.mark.parametrize("params", MALFORMED)
+def test_malformed_features_count_as_absent(params: Json) -> None:
+    assert not any(vars(AnnouncedFeatures(params)).values())
+
+
 ORDINARY = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
 
 
