@@ -1,4 +1,4 @@
-"""What services have refused stands with the session as long as it begins as it did; that of a model for a month."""
+"""Stored fallbacks: for a conversation until its beginning changes, and for a model for a month."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORM = Fallback("m", "form", "adaptive", "manual")
 
 
 async def begun(store: SqliteStore) -> tuple[Session, Fallback]:
-    """A session of four messages, and a remedy for its first three."""
+    """Store a session with four messages and a fallback for its first three."""
     session = await store.update((await store.create("w")).id, full_session)
     remedy = Fallback("m", "bare", conversation_prefix=session.conversation[:3])
     await store.keep_fallback(session.id, "here", remedy)
@@ -72,7 +72,7 @@ async def test_stored_fallbacks_are_deleted_and_expire(tmp_path: Path) -> None:
 
 
 async def test_damaged_old_store_gives_sessions_to_new_one(tmp_path: Path) -> None:
-    """It has no table of remedies yet."""
+    """The old schema has no table `remedy`."""
     laid_out(tmp_path, FIXTURES[0])
     [(size,)] = run_sql(database(tmp_path), "PRAGMA page_size")
     [(page,)] = run_sql(database(tmp_path), "SELECT rootpage FROM sqlite_schema WHERE name = 'usage_by_day'")

@@ -88,7 +88,8 @@ class McpServer(RequestParams):
     def build_client_server(self) -> ClientServer:
         """Return the server in the form in which `offer_client_servers` takes it."""
         env, headers = ({item.name: item.value for item in items} for items in (self.env, self.headers))
-        return ClientServer(self.name, self.type, self.command, tuple(self.args), env, self.url, headers)
+        entry = {**self.model_dump(exclude={"env", "headers"}), "env": env, "headers": headers}
+        return ClientServer(self.name, entry)
 
 
 class NewSessionParams(RequestParams):

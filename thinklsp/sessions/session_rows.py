@@ -10,6 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -22,6 +23,7 @@ from thinklsp.sessions.codec import (
     FindImage,
     build_corruption_error,
     build_usage,
+    compute_crc,
     compute_message_crc,
     compute_origin_id,
     decode_message,
@@ -32,8 +34,10 @@ from thinklsp.sessions.codec import (
     parse_time,
     read_number,
     replace_surrogates,
+    reveal_content,
+    to_text,
 )
-from thinklsp.sessions.encryption import OpaqueRow, RowConnection, SessionCipher, decrypt_title
+from thinklsp.sessions.encryption import RowConnection, SessionCipher, decrypt_title
 from thinklsp.sessions.repair import repair_conversation
 from thinklsp.sessions.session import Session, SessionSummary
 
@@ -305,11 +309,12 @@ def _read_opaque_states(
         (session_id, generation),
     )
     for sequence, position, origin, sealed, content, crc in rows:
-        if origin in origins:
-            row = (generation, sequence, position)
-            state = cipher.decrypt_opaque(row, OpaqueRow(origin, sealed, content, crc), origins[origin])
-            if state is not None:
-                states.setdefault(sequence, {})[position] = state
+        is_sound = sealed == cipher.kind and isinstance(content, bytes) and compute_crc(content) == crc
+        if origin in origins and is_sound:
+            plain = cipher.decrypt("opaque.content", (generation, sequence, position), content)
+            with suppress(UnicodeDecodeError):
+                if plain is not None:
+                    states.setdefault(sequence, {})[position] = OpaqueState(to_text(plain), origins[origin])
     return states
 
 
@@ -345,13 +350,17 @@ def append_messages(
         checks.append((sequence, check))
         size += len(row.blocks)
         for position, state in row.opaque_states:
-            closed = cipher.encrypt_opaque((generation, sequence, position), state)
+            content = cipher.encrypt("opaque.content", (generation, sequence, position), reveal_content(state))
+            origin, check = compute_origin_id(state.origin), compute_crc(content)
             if state.origin not in known_origins:
-                _ensure_origin(connection, closed.origin, state.origin)
+                _ensure_origin(connection, origin, state.origin)
                 known_origins.add(state.origin)
-            connection.execute("INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, position, *closed))
-            sealed_checks.append((sequence, position, closed.origin, closed.crc))
-            size += len(closed.content) - cipher.overhead
+            connection.execute(
+                "INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*place, position, origin, cipher.kind, content, check),
+            )
+            sealed_checks.append((sequence, position, origin, check))
+            size += len(content) - cipher.overhead
         size += sum(_ensure_image(connection, session.id, image, cipher) for image in row.images)
     added = (session.id, generation, start)
     those = "WHERE session = ? AND generation = ? AND sequence >= ? ORDER BY sequence"

@@ -20,7 +20,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from thinklsp.core.errors import SessionError
 from thinklsp.sessions import ledger, session_rows
 from thinklsp.sessions.codec import build_corruption_error
-from thinklsp.sessions.encryption import MEMORY_PROTECTION, Keyring, OpaqueCipher, StoreCipher, load_cipher
+from thinklsp.sessions.encryption import FILE_MODE_PROTECTION
 from thinklsp.sessions.session_cache import SessionCache
 from thinklsp.sessions.store import SessionQuery, SessionStore, StoreKind
 from thinklsp.sessions.store_folder import (
@@ -113,20 +113,16 @@ class SqliteStore(SessionStore):
         *,
         timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
-        vault: Callable[[], Keyring] | None = None,
     ) -> None:
         super().__init__(KeptTexts(os.path.join(state_folder, "sessions", "texts")))
         self._state_folder = state_folder
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
-        self._load_cipher = load_cipher if vault is None else partial(load_cipher, vault)
 
     def _open(self) -> None:
         self._cache = SessionCache(self._problems)
         open_file = partial(open_database, self._state_folder, self._timeout_seconds)
-        database = SqliteDatabase(
-            open_file, self._retry_seconds, StoreCipher(self._load_cipher()), self._cache, self._problems
-        )
+        database = SqliteDatabase(open_file, self._retry_seconds, self._cache, self._problems)
         locks = os.path.join(self._state_folder, "sessions", LOCK_FOLDER)
         self._database = database
         self._leases = FileLeases(locks, lambda: database.file is not None)
@@ -144,12 +140,11 @@ class SqliteDatabase:
         self,
         open_file: Callable[..., OpenedDatabase] | None,
         retry_seconds: float,
-        cipher: StoreCipher,
         cache: SessionCache,
         problems: dict[str, None],
     ) -> None:
         self._open_file, self._retry_seconds = open_file, retry_seconds
-        self.cipher, self._cache, self._problems = cipher, cache, problems
+        self._cache, self._problems = cache, problems
         self.file: SqliteConnection | None = None
         self.path = ""
         self._file_ids: FileIds = ()
@@ -166,6 +161,11 @@ class SqliteDatabase:
         if self.file is None:
             return "memory"
         return "file" if self._is_writable else "read-only"
+
+    @property
+    def protection(self) -> str:
+        """A sentence for the user about who can read the sessions."""
+        return FILE_MODE_PROTECTION if self._open_file is not None else "Sessions are not written to disk."
 
     @property
     def size_bytes(self) -> int:
@@ -271,7 +271,6 @@ class SqliteDatabase:
         connection = self._memory or self.file
         if connection is None:
             raise SessionError("The session store is closed. Restart the server.")
-        connection.cipher = self.cipher
         return connection
 
     def _open(self, damaged: FileIds = ()) -> None:
@@ -367,8 +366,7 @@ class SqliteDatabase:
 
 def open_memory(cache: SessionCache, problems: dict[str, None]) -> SqliteDatabase:
     """Open a database without a file."""
-    cipher = StoreCipher(OpaqueCipher(protection=MEMORY_PROTECTION))
-    return SqliteDatabase(None, RETRY_SECONDS, cipher, cache, problems)
+    return SqliteDatabase(None, RETRY_SECONDS, cache, problems)
 
 
 @contextmanager

@@ -17,9 +17,8 @@ from sqlite3 import Connection
 from typing import Any
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import Origin
-from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
-from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, OpaqueRow, RowConnection, SessionCipher
+from thinklsp.sessions.codec import build_corruption_error, compute_crc, compute_message_crc, read_number
+from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
 from thinklsp.sessions.spending import read_utc_date
 
@@ -49,9 +48,9 @@ _CONTENTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "message": (("blocks",), ("generation", "sequence")),
     "archive": (("note",), ("id",)),
     "image": (("content",), ("digest",)),
+    "opaque": (("content",), ("generation", "sequence", "position")),
     "ledger": (("before", "after", "before_sha256", "after_sha256"), ("edit", "uri")),
 }
-_OPAQUE_KEY = ("generation", "sequence", "position")
 
 
 @cache
@@ -62,30 +61,15 @@ def load_migrations(folder: str = "migrations") -> Mapping[int, str]:
     return {int(name[:4]): scripts.joinpath(name).read_text("utf-8") for name in names}
 
 
-def split_statements(script: str) -> Iterator[str]:
-    """Split a script into its statements.
-
-    `executescript` is not suitable, because it commits the open transaction first.
-    """
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip():
-        raise ValueError("the last statement of a migration is incomplete")
-
-
 def migrate(connection: Connection, migrations: Mapping[int, str]) -> None:
-    """Apply each missing migration in a separate transaction, so that a crash cannot leave half a migration."""
+    """Apply each missing migration in a separate transaction, so that a crash cannot leave half a migration.
+
+    The caller must hold the opening lock.
+    """
     for version in sorted(migrations):
-        with begin_transaction(connection):
-            # Another process may have applied the migration first.
-            if read_version(connection) < version:
-                for statement in split_statements(migrations[version]):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {version}")
+        if read_version(connection) < version:
+            script = f"BEGIN IMMEDIATE;\n{migrations[version]}\n;PRAGMA user_version = {version};\nCOMMIT;"
+            connection.executescript(script)
 
 
 def read_version(connection: Connection) -> int:
@@ -281,63 +265,51 @@ def _delete_rows(connection: RowConnection, session_id: str) -> None:
 
 
 def _recode_all(rows: SessionRows, before: SessionCipher, after: SessionCipher) -> SessionRows:
-    tables = {table: tuple(recode(table, values, rows.origins, before, after)) for table, values in rows.tables.items()}
+    """Return the rows with another encryption. Opaque state that is damaged or has no origin is left out."""
+    origins = {key for key, *_ in rows.origins}
+    tables: dict[str, tuple[Row, ...]] = {}
+    for table, stored in rows.tables.items():
+        values = [dict(zip(list_columns(table), row, strict=True)) for row in stored]
+        if table == "opaque":
+            values = [row for row in values if row["origin"] in origins]
+        tables[table] = tuple(tuple(row.values()) for row in values if _recode(table, row, before, after))
     return replace(rows, tables=tables)
 
 
-def recode(
-    table: str, rows: Iterable[Row], origins: Iterable[Row], before: SessionCipher, after: SessionCipher
-) -> Iterator[Row]:
-    """Yield the rows of a session with another encryption.
+def _recode(table: str, values: dict[str, Any], before: SessionCipher, after: SessionCipher) -> bool:
+    """Change the encryption of a row. Returns False for damaged opaque state.
 
-    Opaque state that cannot be decrypted is left out. Raises SessionError if other contents cannot be decrypted.
+    Raises SessionError if other contents cannot be decrypted.
     """
-    columns = list_columns(table)
-    origins_by_id = {key: Origin(*fields) for key, *fields in origins} if table == "opaque" else {}
-    for row in rows:
-        values = dict(zip(columns, row, strict=True))
-        if table != "opaque":
-            _recode_contents(table, values, before, after)
-        elif not _recode_opaque(values, origins_by_id, before, after):
-            continue
-        yield tuple(values.values())
-
-
-def _recode_contents(table: str, values: dict[str, Any], before: SessionCipher, after: SessionCipher) -> None:
     columns, keys = _CONTENTS.get(table, ((), ()))
-    row = tuple(values[key] for key in keys)
+    row, is_opaque = tuple(values[key] for key in keys), table == "opaque"
     # A wrong checksum stays wrong.
-    fault = values["crc"] ^ _compute_crc(values) if table == "message" else 0
+    fault = values["crc"] ^ _compute_crc(values) if "crc" in values else 0
+    if is_opaque and (fault or values["sealed"] != before.kind):
+        return False
     for column in columns:
         stored, name = values[column], f"{table}.{column}"
         if isinstance(stored, bytes) and (content := before.decrypt(name, row, stored)) is not None:
             values[column] = after.encrypt(name, row, content)
         elif isinstance(stored, str) and (text := before.decrypt_text(name, row, stored)) is not None:
             values[column] = after.encrypt_text(name, row, text)
+        elif is_opaque:
+            return False
         elif isinstance(stored, bytes | str):
             raise SessionError("A part of this session is damaged, or was encrypted with another key.")
-    if table == "message":
+    if "crc" in values:
         values["crc"] = _compute_crc(values) ^ fault
-
-
-def _compute_crc(message: Mapping[str, Any]) -> int:
-    blocks = message["blocks"]
-    return compute_message_crc(message["role"], message["stop_reason"], blocks if isinstance(blocks, bytes) else b"")
-
-
-def _recode_opaque(
-    values: dict[str, Any], origins: Mapping[object, Origin], before: SessionCipher, after: SessionCipher
-) -> bool:
-    """Change the columns of opaque state. Returns False if it cannot be decrypted."""
-    row = tuple(values[key] for key in _OPAQUE_KEY)
-    names = ("origin", "sealed", "content", "crc")
-    if values["origin"] not in origins:
-        return False
-    state = before.decrypt_opaque(row, OpaqueRow(*(values[name] for name in names)), origins[values["origin"]])
-    if state is None:
-        return False
-    values.update(zip(names, after.encrypt_opaque(row, state), strict=True))
+    if is_opaque:
+        values["sealed"] = after.kind
     return True
+
+
+def _compute_crc(values: Mapping[str, Any]) -> int:
+    """Return the checksum of a row with a message or with opaque state."""
+    content = values["blocks"] if "blocks" in values else values["content"]
+    content = content if isinstance(content, bytes) else b""
+    is_message = "blocks" in values
+    return compute_message_crc(values["role"], values["stop_reason"], content) if is_message else compute_crc(content)
 
 
 def _select(connection: RowConnection, table: str, condition: str, session_id: str) -> tuple[Row, ...]:

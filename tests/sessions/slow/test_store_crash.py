@@ -1,4 +1,4 @@
-"""kill -9, files that are taken away at work, and a cut log: what was acknowledged is there, whole."""
+"""The SQLite store after kill -9, removed files and a cut log: every acknowledged step is complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.support.stored_sessions import (
     SPENT,
     USAGE,
     check_survival,
-    connection_of,
     database,
     files_of,
     full_session,
@@ -208,7 +207,7 @@ async def test_a_folder_that_cannot_be_made_again_is_tried_again(tmp_path: Path)
 
 
 async def test_new_database_ignores_files_of_a_lost_one(tmp_path: Path) -> None:
-    """The process that had it was killed: only its log is still there."""
+    """The previous process was killed, and only its log is left."""
     state = tmp_path / "state"
     async with opened_with_session(state) as (store, _):
         shutil.copytree(state, tmp_path / "left")
@@ -219,16 +218,8 @@ async def test_new_database_ignores_files_of_a_lost_one(tmp_path: Path) -> None:
         assert store.problems == ()
 
 
-async def test_files_that_are_still_there_are_not_opened_again(tmp_path: Path) -> None:
-    async with opened_with_session(tmp_path) as (store, _):
-        file = connection_of(store)
-        for _ in range(3):
-            await store.list_sessions("w")
-        assert connection_of(store) is file
-
-
 async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:
-    """As a power failure would leave it: db and log of a killed process, the log cut anywhere in its second half."""
+    """A power failure can cut the log anywhere; here, it is cut in its second half."""
     random = Random(11)
     folder = tmp_path / "original"
     folder.mkdir(mode=0o700)
