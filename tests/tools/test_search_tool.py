@@ -322,6 +322,9 @@ async def test_an_old_ripgrep_is_not_used(bench, tmp_path):
     bench.start({"a.py": "needle\n"})
     program = use_program(bench, tmp_path, "echo 'error: Found argument --no-require-git' >&2\nexit 2")
     assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
+    # As a program for another platform or another C library.
+    program.write_text("#!/no/such/interpreter\n")
+    assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
     bench.tools = (SearchText(lambda _: [str(program), *RG]),)
     assert await bench.ok("search_text", pattern="needle") == "a.py\n1: needle"
 

@@ -94,7 +94,7 @@ def _build_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         keyed = ", ".join(report["providers"]["keyed"])
         reason = f"providers with a key or a base URL: {keyed}" if keyed else "no provider has a key"
         yield "provider", "none", "the settings are invalid" if report["settings"] is None else reason
-    yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
+    yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("none", "ripgrep was not found"))
     if (commands := report["commands"]) is not None:
         advice = "set `commands.enabled` in your config.toml to let the model run tests"
         if commands["offered"]:
