@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +37,7 @@ def test_only_gates_and_rows_that_raise_fail_a_run(figure: Figure, verdict: str,
 def test_the_table_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.written([Figure("1", "start", "ms", [1.0], [4.0], "peer", 0.25, most=0.5)], ["start"], page)
+    report.written([Figure("1", "start", "ms", [1.0], [4.0], "peer", 0.25, most=0.5)], page)
     text = page.read_text()
     assert text.startswith(f"before\n{report.BEGIN}\n")
     assert text.endswith(f"\n{report.END}\nafter\n")
@@ -46,12 +45,9 @@ def test_the_table_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> No
     assert "old" not in text
 
 
-def test_page_has_its_marks_and_pictures() -> None:
+def test_page_has_its_marks() -> None:
     text = report.PAGE.read_text()
     assert text.count(report.BEGIN) == text.count(report.END) == 1
-    pictures = re.findall(r"!\[[^\]]+\]\((speed/[^)]+)\)", text)
-    assert pictures
-    assert [path for path in pictures if not (report.PAGE.parent / path).is_file()] == []
 
 
 async def measure(bench: Bench) -> list[Figure]:

@@ -88,7 +88,6 @@ IN_CI = {
 NOT_RUN = {
     "pipx install .": "changes the machine; `pip install .` is run",
     "pip install -e '.[dev]'": "`.ci/run` installs the same extra without -e",
-    "pip install '.[keyring]'": "the packages are part of the extra `test`, or replaced by a fake keyring in tests",
     "pip uninstall thinklsp": "changes the machine",
     "thinklsp uninstall-data": "asks before it deletes: tests/cli/test_uninstall_data.py",
     **dict.fromkeys(

@@ -119,7 +119,7 @@ STARTING = (
 # the list of processes.
 OPENERS = (
     "thinklsp/workspace/paths.py", "thinklsp/workspace/shadow.py",
-    "thinklsp/settings/private_paths.py", "thinklsp/sessions/store_folder.py",
+    "thinklsp/settings/config_files.py", "thinklsp/sessions/store_folder.py",
     "thinklsp/sandbox/", "thinklsp/tools/shadow_runner.py", "thinklsp/engine/diagnosis.py", "thinklsp/cli/",
     "thinklsp/mcp_client/server_guard.py",
 )  # fmt: skip

@@ -24,8 +24,9 @@ from thinklsp.core.events import (
     TurnFinished,
 )
 from thinklsp.core.messages import TextBlock, describe_text
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS, Mode
-from thinklsp.tools.tool import CommandResult, NotPermitted
+from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from tests.bench import charts, report
+from tests.bench import report
 from tests.bench.before import compare_trees
 from tests.bench.gates import find_unused_gates
 from tests.bench.measure import ROOT
@@ -24,7 +24,6 @@ PARTS = [
     load_part("1 3", "start_rows.initialize"),
     load_part("2 3", "start_rows.first_code_action"),
     load_part("wait", "start_rows.wait_for_code_action"),
-    load_part("import", "start_rows.import_session"),
     load_part("agent", "agent_rows.initialize"),
     load_part("agent", "agent_rows.first_turn"),
     load_part("agent", "agent_rows.replay"),
@@ -46,12 +45,9 @@ PARTS = [
     load_part("12", "turn_rows.cache"),
     load_part("13", "turn_rows.overhead"),
     load_part("editor", "latency_rows.code_action"),
-    load_part("editor", "latency_rows.chat_lenses"),
     load_part("editor", "latency_rows.begin_and_cancel"),
-    load_part("store", "store_rows.large"),
     load_part("team", "postgres_rows.steps"),
     load_part("shadow", "search_rows.costs"),
-    load_part("whole", "turn_rows.whole"),
 ]
 ROWS = list(dict.fromkeys(row for part in PARTS for row in part.rows))
 
@@ -62,8 +58,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few rounds and small inputs; install nothing")
     parser.add_argument("--rounds", type=int, help="rounds of measurement (default 11, or 2 with --quick)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there, after every row")
-    parser.add_argument("--charts", metavar="DIR", type=Path, help="draw the pictures there")
-    parser.add_argument("--docs", action="store_true", help="write the table and pictures of docs/performance.md")
+    parser.add_argument("--docs", action="store_true", help="write the table of docs/performance.md")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="where peers are installed")
     parser.add_argument(
         "--against", metavar="DIR", type=Path, help="compare with the checkout of thinklsp in DIR, row by row in turn"
@@ -95,8 +90,6 @@ def main() -> int:
         results.sort(ROWS)
         print("\n".join(report.table(results.figures)))
         print(f"The figures are in {path}.", file=sys.stderr)
-    if chosen.charts is not None:
-        charts.draw(results.series, chosen.charts)
     return judge(results, write_page=chosen.docs, complete=chosen.against is None and set(wanted) == set(ROWS))
 
 
@@ -108,8 +101,7 @@ def judge(results: Results, *, write_page: bool, complete: bool) -> int:
     if write_page and any(figure.outcome == "failed" for figure in results.figures):
         problems.append("docs/performance.md was not written, because its table would lack rows")
     elif write_page:
-        pictures = charts.draw(results.series, report.PAGE.parent / report.PICTURES)
-        report.written(results.figures, pictures, report.PAGE)
+        report.written(results.figures, report.PAGE)
     for problem in problems:
         print(f"FAILED: {problem}", file=sys.stderr)
     return 1 if problems else 0

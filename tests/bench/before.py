@@ -20,7 +20,7 @@ from tests.bench.runner import Results, report_progress
 # The highest allowed ratio to the value in the other tree.
 MOST = 1.15
 # Rows that measure a server process. This tree can measure them in another tree that lacks the row.
-_OF_PROCESSES = frozenset({"wait", "import", "tls", "change"})
+_OF_PROCESSES = frozenset({"wait", "tls", "change"})
 _SECONDS = 3_600.0
 _WRONG_USAGE = 2
 # The median and the unit of each figure.

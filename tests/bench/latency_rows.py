@@ -155,8 +155,6 @@ def _p99(values: list[float]) -> float:
 
 
 LARGE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(20_000))
-_WORDS = "    some words of a long answer, and `code` – 🙂\n"
-TALK = (_WORDS * 12 + "```python\n" + "x = compute(1, 2)\n" * 9 + "```\n\n") * 1_300
 
 
 @asynccontextmanager
@@ -179,18 +177,6 @@ async def code_action(bench: Bench) -> list[Figure]:
             place = range_of(LARGE, f"function_{number}(")
             values.append(await elapsed(outside.client.code_actions(uri, place, diagnostics=problems)))
     return [Figure("editor", "code action, 80,000 lines, 10 diagnostics", "ms", values)]
-
-
-async def chat_lenses(bench: Bench) -> list[Figure]:
-    """Measure code lenses of a chat document right after a change, from request to answer."""
-    async with opened(bench.folder) as outside:
-        await outside.client.command("thinklsp.effort", {})
-        uri = outside.open("large.chat.md", f"## You\n\n{TALK}\n## You\n\nNow?")
-        values = []
-        for number in range(bench.rounds):
-            outside.client.change(uri, "Now", f"Now {number}")
-            values.append(await elapsed(outside.client.lenses(uri)))
-    return [Figure("editor", "lenses of a changed chat document of 1 MB", "ms", values)]
 
 
 async def begin_and_cancel(bench: Bench) -> list[Figure]:

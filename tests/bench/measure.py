@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -87,14 +87,12 @@ class Figure:
 
 @dataclass
 class Bench:
-    """The parameters of a row: a folder of its own, the number of rounds, and the peers. `series`: the values for the
-    charts."""
+    """The parameters of a row: a folder of its own, the number of rounds, and the peers."""
 
     folder: Path
     rounds: int
     quick: bool
     peers: Peers
-    series: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def some(self, most: int) -> int:
         """Return the number of rounds for a slow measurement: at most `most`."""

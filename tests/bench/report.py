@@ -13,12 +13,6 @@ from tests.bench.measure import ROOT, Figure, spread
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 PAGE = ROOT / "docs" / "performance.md"
-PICTURES = Path("speed")  # Beside the page.
-_ALT = {
-    "start": "Bars: milliseconds from the start of each server to its answer of initialize",
-    "streaming": "Bars: microseconds of processor time that each client takes for one streamed event",
-    "session": "A curve: processor time of the server over the turns of one session",
-}
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
@@ -32,17 +26,15 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
         yield f"{line} {_target(figure)} {word.upper()} {figure.note}".rstrip()
 
 
-def written(figures: Sequence[Figure], pictures: Sequence[str], page: Path) -> None:
-    """Write the table and the pictures between the marks of the page."""
+def written(figures: Sequence[Figure], page: Path) -> None:
+    """Write the table between the marks of the page."""
     text = page.read_text("utf-8")
     head, found, rest = text.partition(BEGIN)
     _, ends, tail = rest.partition(END)
     if not (found and ends):
         raise SystemExit(f"{page} has no {BEGIN} … {END}")
-    body = "\n".join(
-        ["", *_markdown(figures), "", *(f"![{_ALT[name]}]({PICTURES.as_posix()}/{name}.svg)\n" for name in pictures)]
-    )
-    page.write_text(f"{head}{BEGIN}\n{body.strip()}\n{END}{tail}", "utf-8")
+    body = "\n".join(_markdown(figures))
+    page.write_text(f"{head}{BEGIN}\n{body}\n{END}{tail}", "utf-8")
 
 
 def _markdown(figures: Sequence[Figure]) -> Iterator[str]:

@@ -30,10 +30,9 @@ class Part:
 
 @dataclass
 class Results:
-    """The results of a run so far. `series`: the values for the charts."""
+    """The results of a run so far."""
 
     figures: list[Figure] = field(default_factory=list)
-    series: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[Figure]:
@@ -44,7 +43,7 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Replace the file atomically, so that it is complete even if the run is interrupted."""
-        data = {"figures": [figure.json() for figure in self.figures], "series": self.series}
+        data = {"figures": [figure.json() for figure in self.figures]}
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.new")
         draft.write_text(json.dumps(data, indent=1), "utf-8")
@@ -84,18 +83,18 @@ async def run_parts(
     for part in parts:
         if not set(part.rows).isdisjoint(wanted):
             begun = time.monotonic()
-            figures = await _run_part(part, results, rounds=rounds, quick=quick, peers=peers)
+            figures = await _run_part(part, rounds=rounds, quick=quick, peers=peers)
             kept = [figure for figure in figures if figure.row in wanted or figure.outcome == "failed"]
             results.figures += apply_gates(kept, quick=quick)
             results.save(path)
             report_progress(part.name, time.monotonic() - begun, kept)
 
 
-async def _run_part(part: Part, results: Results, *, rounds: int, quick: bool, peers: Peers) -> list[Figure]:
+async def _run_part(part: Part, *, rounds: int, quick: bool, peers: Peers) -> list[Figure]:
     try:
         row = part.load()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            return await row(Bench(Path(folder), rounds, quick, peers, results.series))
+            return await row(Bench(Path(folder), rounds, quick, peers))
     except Unavailable as problem:
         return [Figure(name, part.name, note=str(problem), outcome="skipped") for name in part.rows]
     except Exception as problem:  # noqa: BLE001 - the other rows must still run

@@ -7,6 +7,7 @@ The service signs and checks nothing, because only the client is measured.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import sys
@@ -198,11 +199,29 @@ def argument(size: int) -> list[str]:
     return [text[start : start + 20] for start in range(0, len(text), 20)]
 
 
+# A prompt may say how many events answer it, and one after how many milliseconds each.
+_ASKED = re.compile(r"\[(\d+) every (\d+)\]")
+
+
+def build_prompt(events: int, milliseconds: int) -> str:
+    return f"Stream [{events} every {milliseconds}]."
+
+
+def build_text(events: int) -> str:
+    """Return the answer to such a prompt."""
+    return "".join(f"{number} " for number in range(events))
+
+
+def play_prompt(_number: int, body: bytes) -> Play:
+    """Return the answer to the newest prompt."""
+    count, milliseconds = map(int, _ASKED.findall(body.decode())[-1])
+    return Play(anthropic(("text", [f"{number} " for number in range(count)])), 1000 / milliseconds)
+
+
 def main() -> None:
-    """Run a service until the standard input ends: `python -m tests.bench.source COUNT PACE`."""
-    count, pace = int(sys.argv[1]), float(sys.argv[2])
-    play = Play(anthropic(("text", words(count))), pace)
-    with source(lambda *_: play) as made:
+    """Run a service until the standard input ends: `python -m tests.bench.source [COUNT PACE]`."""
+    prepared = Play(anthropic(("text", words(int(sys.argv[1])))), float(sys.argv[2])) if sys.argv[1:] else None
+    with source(play_prompt if prepared is None else lambda *_: prepared) as made:
         print(made.url, flush=True)
         sys.stdin.read()
 

@@ -1,21 +1,14 @@
-"""Rows 1 to 3 and "wait": the time from the spawn to the first answers, and the memory at that time. Row "import": the
-cost of importing the modules of an ordinary session, compared with those of bare pygls."""
+"""Rows 1 to 3 and "wait": the time from the spawn to the first answers, and the memory at that time."""
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from tests.bench.latency_rows import chat, served, talking
 from tests.bench.lockstep import Lockstep
-from tests.bench.measure import TREE, Bench, Figure, clean_environment, compared, compared_memory, find_reason, in_turn
+from tests.bench.measure import Bench, Figure, compared, compared_memory, in_turn
 
 OURS, BARE, HAND = "thinklsp", "bare pygls", "hand-written stdio"
 PYLSP, JEDI, RUFF = "python-lsp-server", "jedi-language-server", "ruff server"
@@ -66,7 +59,6 @@ async def initialize(bench: Bench) -> list[Figure]:
     """Rows 1 and 3: time and memory of the same starts."""
     starts, memory = _starts(bench, _servers(bench), lambda server: server.elapsed)
     values, missing = await in_turn(starts, bench.rounds)
-    bench.series["start"] = {name: list(taken) for name, taken in values.items()}
     targets = {BARE: None, HAND: 1.5, PYLSP: 0.25, COPILOT: None, PYRIGHT: 0.2, JEDI: 0.06, RUFF: None}
     figures = compared("1", "spawn → initialize", values, missing, targets)
     return figures + [compared_memory("3", "memory at initialize", memory, BARE)] * (BARE in values)
@@ -83,7 +75,6 @@ async def first_code_action(bench: Bench) -> list[Figure]:
 
     starts, memory = _starts(bench, _bare_servers(bench), act)
     values, missing = await in_turn(starts, bench.rounds)
-    bench.series["first code action"] = {name: list(taken) for name, taken in values.items()}
     figures = compared("2", "spawn → first code action", values, missing, {BARE: None})
     return figures + [compared_memory("3", "memory after the first code action", memory, BARE)] * (BARE in values)
 
@@ -106,54 +97,3 @@ async def wait_for_code_action(bench: Bench) -> list[Figure]:
             waited = statistics.median(figure.ours)
             figures.append(replace(figure, value=waited, value_unit=" ms", most=most))
     return figures
-
-
-_SECONDS = 60.0
-
-
-async def import_session(bench: Bench) -> list[Figure]:
-    """Measure the import of the modules that the server has loaded after its first chat turn."""
-    lists = {OURS: bench.folder / "ours.txt", BARE: bench.folder / "bare.txt"}
-    lists[OURS].write_text("\n".join(_list_modules(bench.folder)))
-    # The imports of `servers/bare_pygls.py`.
-    lists[BARE].write_text("lsprotocol.types\npygls.lsp.server\n")
-    memory: dict[str, list[float]] = {}
-    modules: dict[str, int] = {}
-
-    def variant(name: str) -> Callable[[], float]:
-        def measure() -> float:
-            told = _import(lists[name])
-            memory.setdefault(name, []).append(told["memory"])
-            modules[name] = told["modules"]
-            return float(told["cpu"])
-
-        return measure
-
-    values, missing = await in_turn({name: variant(name) for name in lists}, bench.rounds)
-    figures = compared("import", "CPU of importing an ordinary session", values, missing, {BARE: None})
-    name, note = "memory of importing an ordinary session", f"{modules[OURS]} modules, {modules[BARE]} there"
-    return [*figures, compared_memory("import", name, memory, BARE, note=note)]
-
-
-def _list_modules(folder: Path) -> list[str]:
-    """Return the modules that thinklsp imports from its start to the end of a chat turn, in the order of import."""
-    path = folder / "modules.txt"
-    argv = [sys.executable, str(Path(__file__).parent / "servers" / "listed.py")]
-    with (
-        talking(10, 1e9) as url,
-        served(folder / "session", url, argv=argv, MODULES=str(path), PYTHONPATH=str(TREE)) as server,
-    ):
-        server.ask(chat(10))
-        names = [name for name in path.read_text().split() if not name.endswith("__main__")]
-    assert "thinklsp" in names, names
-    return list(dict.fromkeys(names))
-
-
-def _import(path: Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-P", str(Path(__file__).parent / "importing.py"), str(path)],
-        env=clean_environment(PYTHONPATH=str(TREE)), capture_output=True, text=True, timeout=_SECONDS, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"{path.name} could not be imported: {find_reason(done.stderr)}")
-    return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Row 10, and figures of the session store: one session of 10,000 messages and 50 MB among 200 sessions."""
+"""Row 10: a durable append to a session in a file, and the load of a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.bench.measure import Bench, Figure, compared, elapsed, in_turn
-from tests.support.stored_sessions import ORIGIN, USAGE, NoVault, full_session
+from tests.support.stored_sessions import ORIGIN, USAGE, full_session
 from thinklsp.core.messages import (
     AssistantMessage,
     OpaqueState,
@@ -91,33 +91,9 @@ async def loaded(bench: Bench) -> list[Figure]:
     return compared("10", "load of 1,000 messages", values, missing, {"SELECT": 2.0})
 
 
-async def large(bench: Bench) -> list[Figure]:
-    """For information: measure a list, a resume and an append in a large store."""
-    identity = await filled(bench.folder)
-    listed, resumed, appended = [], [], []
-    for number in range(bench.some(5)):
-        store = opened(bench.folder)
-        begun = time.perf_counter()
-        found = await store.list_sessions("w")
-        listed.append((time.perf_counter() - begun) * 1000)
-        assert len(found) == 200
-        begun = time.perf_counter()
-        session = await store.get(identity, "w")
-        resumed.append((time.perf_counter() - begun) * 1000)
-        last = build_step(Session(identity, "w"), STEPS + number, Random(number)).conversation
-        appended.append(await elapsed(_add(store, identity, last)))
-        assert len(session.conversation) > 10_000
-        await store.aclose()
-    return [
-        Figure("store", "list of 200 sessions, one of 50 MB", "ms", listed),
-        Figure("store", "resume of 10,000 messages, 50 MB", "ms", resumed),
-        Figure("store", "first append after that", "ms", appended),
-    ]
-
-
 def opened(folder: Path) -> SqliteStore:
     """Open the store below a folder."""
-    return SqliteStore(str(folder / "state"), vault=NoVault)
+    return SqliteStore(str(folder / "state"))
 
 
 async def filled(folder: Path, workspace: str = "w", *, sessions: int = 200, steps: int = STEPS) -> str:

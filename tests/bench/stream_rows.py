@@ -104,9 +104,6 @@ async def _pair(
     speed = "at full speed" if play.pace is None else f"at {play.pace:.0f}/s"
     if authority is not None:
         speed = f"TLS, {speed}"
-    # The charts contain text events only, not the deltas of a tool argument (row 5).
-    if row != "5":
-        bench.series[f"streaming {sdk} {speed}"] = values
     figures = compared(row, f"CPU per event, {speed}", values, missing, {f"{sdk} SDK": most}, unit="µs")
     if row == "4" and play.pace is None and not missing:
         figures.append(compared_memory("3", "memory while streaming", memory, f"{sdk} SDK", most=0.55))

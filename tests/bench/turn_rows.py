@@ -1,6 +1,5 @@
 """Row 11: the cost of a long history, for the body of a late request and for the whole server. Rows 12 and 13: the
-share of input tokens read from the prompt cache, and the server's own time in a turn. Row "whole", for information: a
-turn of 20 steps in a workspace of 60,000 files and a session of 2 MB."""
+share of input tokens read from the prompt cache, and the server's own time in a turn."""
 
 from __future__ import annotations
 
@@ -10,17 +9,13 @@ from dataclasses import replace
 
 from tests.bench.latency_rows import chat, opened, served, talking, timed_turn
 from tests.bench.measure import Bench, Figure, compared, cpu_elapsed, cpu_seconds, exponent, in_turn
-from tests.bench.search_rows import filled_folder
 from tests.bench.source import Play, anthropic, source, words
-from tests.bench.store_rows import filled
 from tests.support.anthropic_samples import PLAIN, call, result, text, thinking
-from tests.support.epilogue import gauge
 from tests.support.outside import Outside
 from tests.support.signing_server import Text, Thinking, answer, tool
 from thinklsp.core.messages import AssistantMessage, Message, UserMessage
 from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Endpoint
-from thinklsp.workspace.paths import compute_workspace_key
 
 _FILE = "".join(f"def function_{number}(value):\n    return value + {number}\n\n\n" for number in range(800))
 _PACE = 150.0
@@ -82,48 +77,6 @@ async def overhead(bench: Bench) -> list[Figure]:
     return [Figure("13", name, "ms", lost, value=share, value_unit=" %", most=3.0, note=note)]
 
 
-STEPS, WORDS = 20, 100
-_MODULE = "package0/part0/module0_0.py"
-_CALLS = (
-    ("search_text", {"pattern": "that is found", "path": "package0"}),
-    ("read_file", {"path": _MODULE}),
-    ("list_files", {"glob": "**/module1_*.py"}),
-    ("outline", {"path": _MODULE}),
-)
-
-
-async def whole(bench: Bench) -> list[Figure]:
-    """Measure processor time and memory of the server and its children, and the time without the model."""
-    files, history = (4_000, 50) if bench.quick else (60_000, 200)
-    root = bench.folder / "ws"
-    filled_folder(root, files)
-    session = await filled(bench.folder, compute_workspace_key(root.as_uri()), sessions=20, steps=history)
-
-    def play(number: int, _: bytes) -> Play:
-        step = number % STEPS
-        name, arguments = _CALLS[step % len(_CALLS)]
-        called = [] if step == STEPS - 1 else [(name, [json.dumps(arguments)])]
-        return Play(anthropic(("text", words(WORDS)), *called))
-
-    processor, beside, memory = [], [], []
-    with source(play) as service, served(root, service.url, THINKLSP_STATE_DIR=str(bench.folder / "state")) as server:
-        for number in range(-1, bench.some(3)):
-            before = gauge(server.process.pid)
-            _, own = timed_turn(server, service, number + 10, STEPS, sessionId=session)
-            # The first turn loads the modules of a turn, and the session.
-            if number >= 0:
-                now = gauge(server.process.pid)
-                processor.append((now.processor - before.processor) * 1000)
-                beside.append(own)
-                memory.append(now.private)
-    name = f"turn of {STEPS} steps, {files:,} files, {history / 100:g} MB of history"
-    return [
-        Figure("whole", f"{name}: CPU", "ms", processor),
-        Figure("whole", f"{name}: time beside the model", "ms", beside),
-        Figure("whole", f"{name}: memory", "MB", memory),
-    ]
-
-
 _ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "key")
 _SENT = 64 * 1024
 _WORDS = "some words of an answer, and `code`\n" * 120
@@ -171,7 +124,6 @@ async def session(bench: Bench) -> list[Figure]:
             server.passed.clear()
             if number >= 0:
                 spent.append(cpu_seconds(server.process.pid) - base)
-    bench.series["session"] = {"thinklsp": [seconds * 1000 for seconds in spent]}
     points = [turns * share // 8 for share in (1, 2, 4, 8)]
     grown = exponent(points, [spent[at - 1] for at in points])
     tenth = turns // 10

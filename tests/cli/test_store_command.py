@@ -76,23 +76,21 @@ def test_a_team_begins_with_the_sessions_of_the_folder(
     assert inside("store", "prune", "--older-than", "1d").stdout == "0 sessions were deleted.\n"
 
 
-def test_a_team_encrypts_its_sessions_later(cli: Cli, inside: Inside, postgres: PostgresServer, empty: str) -> None:
+def test_a_team_encrypts_its_sessions(cli: Cli, inside: Inside, postgres: PostgresServer, empty: str) -> None:
     session_id = fill_folder(cli)
     own = cli.home / "config.toml"
     cli.environment |= {"THINKLSP_CONFIG": str(own), VARIABLE: address(postgres.owner_url, empty)}
     inside("store", "migrate", "--role", "thinklsp")
-    refused = inside("store", "encrypt")
+    refused = inside("store", "rewrap")
     assert (refused.returncode, "Set [store] key_command" in refused.stderr) == (1, True)
-    cli.environment[VARIABLE] = address(postgres.url, empty)
-    assert inside("store", "copy", "to-database").returncode == 0
     # The key depends on the tenant.
     own.write_text("""[store]\nkey_command = ["sh", "-c", "printf %s $THINKLSP_TENANT | sha256sum | cut -c1-64"]\n""")
+    cli.environment[VARIABLE] = address(postgres.url, empty)
+    assert inside("store", "copy", "to-database").returncode == 0
+    assert inside("store", "rewrap").returncode == 1
     cli.environment[VARIABLE] = address(postgres.owner_url, empty)
-    done = inside("store", "encrypt")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (
-        0,
-        "Sessions encrypted: 1. Keys encrypted with the current tenant key: 0.",
-    )
+    done = inside("store", "rewrap")
+    assert (done.returncode, done.stdout) == (0, "Keys encrypted with the current tenant key: 0.\n")
     cli.environment[VARIABLE] = address(postgres.url, empty)
     assert "The end." in inside("sessions", "show", session_id).stdout
     assert "texts       encrypted with [store] key_command\n" in inside("store", "check").stdout

@@ -43,7 +43,7 @@ async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) 
     engine = with_command(tmp_path, f"echo x >> {runs}; echo key")
     turns = [await engine.start_turn(spec(), PLAIN, {}) for _ in range(3)]
     assert not runs.exists()
-    callers = await asyncio.gather(*(turn.setup.connect(()) for turn in turns))
+    callers = await asyncio.gather(*(turn.connect(()) for turn in turns))
     assert runs.read_text() == "x\n"
     assert callers[0] is callers[1] is callers[2]
     found = await engine.resolve_access("anthropic")
@@ -55,7 +55,7 @@ async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) 
 async def test_a_turn_that_is_stopped_stops_its_key_command(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "begun")
     engine = with_command(tmp_path, f"echo x > {tmp_path / 'begun'}; exec sleep 600")
-    connecting = asyncio.ensure_future((await engine.start_turn(spec(), PLAIN, {})).setup.connect(()))
+    connecting = asyncio.ensure_future((await engine.start_turn(spec(), PLAIN, {})).connect(()))
     assert await asyncio.to_thread((tmp_path / "begun").read_text) == "x\n"
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -70,9 +70,9 @@ async def test_failed_key_command_is_reported_and_retried(tmp_path: Path) -> Non
     engine = with_command(tmp_path, f"test -e {tmp_path / 'good'} && echo key")
     turn = await engine.start_turn(spec(), PLAIN, {})
     with pytest.raises(SettingsError, match="key command for anthropic failed"):
-        await turn.setup.connect(())
+        await turn.connect(())
     (tmp_path / "good").touch()
-    assert await turn.setup.connect(())
+    assert await turn.connect(())
     await engine.aclose()
 
 

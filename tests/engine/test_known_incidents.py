@@ -20,7 +20,6 @@ from tests.engine.test_engine import PLAIN, A, run, spec
 from tests.settings.test_sources import NO_FILE
 from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.support.services import KEYS, WAYS, Way, sealed_in
-from tests.support.stored_sessions import NoVault
 from thinklsp.agent.request_fallbacks import NEVER_NOTICE, STRIP_NOTICE
 from thinklsp.core.events import Notice, TurnFinished
 from thinklsp.engine import Engine
@@ -54,7 +53,7 @@ ANTHROPIC = WAYS["anthropic"]
 def engine_at(url: str, state: Path, **more: str) -> aclosing[Engine]:
     """As after a restart: it knows of the session what is on disk. Every way leads to `url`."""
     hosts = {name: value for way in WAYS.values() for name, value in way.environment(url).items()}
-    return aclosing(Engine(NO_FILE | hosts | more, SqliteStore(str(state), vault=NoVault)))
+    return aclosing(Engine(NO_FILE | hosts | more, SqliteStore(str(state))))
 
 
 async def goes_on(engine: Engine, prompt: str, way: Way) -> list[str]:
@@ -241,7 +240,7 @@ TABLE = """\
 15: compaction was refused since it changed the newest thinking
   agent/test_compacting::test_f15_summary_request_has_no_thinking_and_no_tools
   agent/test_compaction::test_s5_summary_request_has_no_thinking_and_no_tools
-  agent/slow/test_compacted_histories::test_every_compacted_conversation_can_be_sent
+  slow/test_histories::test_every_stored_conversation_can_be_sent
 16: a stop in mid-thought left a block without signature, and every later turn failed
   agent/test_compacting::test_f16_cancel_during_summary_keeps_the_history
   agent/test_turn::test_turn_cancelled_anywhere_leaves_valid_conversation

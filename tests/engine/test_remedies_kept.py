@@ -13,7 +13,6 @@ from tests.stand_ins.http_server import Simulator
 from tests.support.hosts import SseServer
 from tests.support.scripted_model import run_to_end
 from tests.support.services import Service
-from tests.support.stored_sessions import NoVault
 from thinklsp.agent.request_fallbacks import DROP_NOTICE, NEVER_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.engine import Engine
@@ -24,7 +23,7 @@ from thinklsp.settings.sources import EditorSettings
 def restarted(state: Path, **hosts: str) -> aclosing[Engine]:
     """An engine that knows what is on disk."""
     key = {"ANTHROPIC_API_KEY": "sk-ant-canary-0123456789"}
-    return aclosing(Engine(NO_FILE | key | hosts, SqliteStore(str(state), vault=NoVault)))
+    return aclosing(Engine(NO_FILE | key | hosts, SqliteStore(str(state))))
 
 
 async def test_a_conversation_whose_thinking_no_longer_fits(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stores that are damaged, locked, from the future, or not ours, and keyrings that do not answer."""
+"""Stores that are damaged, locked, from the future, or not ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from tests.support.epilogue import clock, faulty
-from tests.support.outside import ARGV, ROOT, Outside, said, server_by, start
+from tests.support.outside import ARGV, Outside, said, server_by, start
 from tests.support.signing_server import Redacted, Text, Thinking, answer
 from tests.support.sizes import SEED
 
@@ -150,27 +150,6 @@ async def test_a_store_that_another_program_has_locked(tmp_path: Path) -> None:
         outside.told()
         [entry] = await outside.client.command("thinklsp.sessions", {"op": "list"})
         assert (entry["sessionId"], entry["steps"]) == (session, 3)
-
-
-KEYRINGS = {
-    "locked": "def get_password(*_):\n    raise RuntimeError('locked, and here is a secret')\n",
-    "hanging": "import threading\ndef get_password(*_):\n    threading.Event().wait()\n",
-}
-
-
-@pytest.mark.parametrize("kind", KEYRINGS)
-async def test_keyrings_that_do_not_open(tmp_path: Path, kind: str) -> None:
-    folder = tmp_path / "modules"
-    folder.mkdir()
-    (folder / "keyring.py").write_text(KEYRINGS[kind])
-    env = {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    async with faulty(tmp_path / "outside", ONE, TWO, env=env) as outside:
-        session = (await outside.turn("thinklsp.chat", {"prompt": "One?"}))["sessionId"]
-        await outside.restart()
-        result = await outside.turn("thinklsp.chat", {"prompt": "Two?", "sessionId": session})
-        assert result["text"] == "Two."
-        report = await outside.client.command("thinklsp.doctor")
-        assert "a secret" not in str(report)
 
 
 async def test_a_disk_that_takes_nothing_at_all(tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ def list_tools(request: Any) -> None:
         return
     note("second page")
     answer(request, {"tools": [TOOL]})
-    note("ready")
 
 
 def call(request: Any) -> None:
@@ -79,9 +78,6 @@ def call(request: Any) -> None:
     if POINT == "question":
         send({"id": 1, "method": "elicitation/create", "params": QUESTION})
         note_only("question")
-        return
-    if POINT == "cancel":
-        note_only("waiting")
         return
     answer(request, {"content": [{"type": "text", "text": "It works. " * 1000}]}, half="half result")
 
@@ -119,17 +115,10 @@ def serve() -> NoReturn:
                 list_tools(message)
             case "tools/call":
                 call(message)
-            case "notifications/cancelled":
-                note("cancel")
             case _ if "id" in message and "method" in message:
                 send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})
-    note("end of input")
-    if POINT == "ready":
-        sleep()
     sys.exit(0)
 
 
 if __name__ == "__main__":
-    if POINT in ("end of input", "ready"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     serve()

@@ -9,7 +9,7 @@ import pytest
 
 from thinklsp.mcp_client.elicitation import FormQuestions
 
-NAME = {"type": "string", "minLength": 2, "maxLength": 4}
+NAME = {"type": "string"}
 
 
 class User:
@@ -44,22 +44,13 @@ async def test_each_field_is_a_question() -> None:
     assert user.questions[1].endswith("\nsure: ('Yes', 'No', 'Decline')")
 
 
-async def test_single_field_is_not_named() -> None:
-    user = User("Ada")
-    await elicit(user, {"name": NAME})
-    assert user.questions == ["The MCP server `sky` asks: Who?"]
-
-
 @pytest.mark.parametrize(
     ("field", "wrong", "sentence", "right", "value"),
     [
-        (NAME, "A", "The text must have at least 2 and at most 4 characters.", "Ada", "Ada"),
-        ({"type": "string"}, "x" * 10_001, "The text must have at most 10,000 characters.", "x", "x"),
         ({"type": "integer"}, "1.5", "The answer must be a whole number.", " 2 ", 2),
         ({"type": "number"}, "one", "The answer must be a number.", "1e3", 1000.0),
         ({"type": "number"}, "inf", "The answer must be a number.", "-1", -1.0),
         ({"type": "number"}, "1" * 400, "The answer must be a number.", "0", 0.0),
-        ({"type": "integer", "minimum": 1, "maximum": 9}, "10", "The number must be at least 1 and at most 9.", "9", 9),
     ],
 )
 async def test_wrong_answer_is_asked_for_again(field: Any, wrong: str, sentence: str, right: str, value: Any) -> None:
@@ -72,12 +63,12 @@ async def test_user_declines() -> None:
     assert (await elicit(User(None), {"a": NAME}))[0] is None
     assert (await elicit(User("Ada", None), {"a": NAME, "b": NAME}))[0] is None
     assert (await elicit(User("Ada", "Decline"), {"a": NAME, "b": {"type": "boolean"}}))[0] is None
-    assert (await elicit(User("A", "B", "C"), {"a": NAME}))[0] is None
+    assert (await elicit(User("A", "B", "C"), {"a": {"type": "number"}}))[0] is None
 
 
 async def test_optional_field_can_stay_empty() -> None:
     assert (await elicit(User("", ""), {"a": NAME, "b": {"type": "integer"}}))[0] == {}
-    assert (await elicit(User("", "Ada"), {"a": NAME}, required=("a",)))[0] == {"a": "Ada"}
+    assert (await elicit(User("", "36"), {"a": {"type": "integer"}}, required=("a",)))[0] == {"a": 36}
 
 
 async def test_form_without_an_input_is_declined_with_a_sentence() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp_client.http_stub import TOOL, Answer, Request, Response, behave, reply, serve
+from tests.mcp_client.http_stub import Answer, Request, Response, behave, reply, serve
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
@@ -62,21 +62,6 @@ async def test_nothing_is_sent_to_another_origin() -> None:
         with pytest.raises(McpFailed, match=r"Redirect to http://127\.0\.0\.1:\d+/other not followed"):
             await connection.start()
         assert other.requests == []
-
-
-async def test_a_long_list_of_tools_is_read_with_one_request() -> None:
-    tools = [{**TOOL, "name": f"tool_{number}"} for number in range(120)]
-
-    def answer(request: Request) -> Response:
-        if (request.message or {}).get("method") != "tools/list":
-            return behave(request)
-        return reply(request, {"resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private"})
-
-    async with serve(answer) as stub, connect(f"{stub.url}/mcp") as connection:
-        await connection.start()
-        assert [tool.name for tool in connection.tools] == [tool["name"] for tool in tools]
-        methods = [request.message["method"] for request in stub.requests if request.message]
-        assert methods.count("tools/list") == 1
 
 
 def answer_with(response: Response) -> Answer:

@@ -20,7 +20,7 @@ from thinklsp.core.text_safety import find_invisible
 from thinklsp.mcp_client.consent import Pins, PinsUnusable, format_definition, format_first_sight
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig, compute_digest
 from thinklsp.mcp_client.tool_schemas import hash_tool
-from thinklsp.settings.private_paths import lock_folder
+from thinklsp.settings.config_files import lock_folder
 
 SERVER = ServerConfig("files", ("serve", "--stdio"))
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -192,12 +192,6 @@ def test_pins_that_others_can_write_are_not_trusted(mode: int, pins: Pins) -> No
     pins.accept(SERVER, [READ])
     os.chmod(pins.path, mode)
     with pytest.raises(PinsUnusable, match="chmod 600"):
-        pins.check(SERVER, [READ])
-
-
-def test_a_folder_in_place_of_the_file_is_refused(pins: Pins) -> None:
-    os.makedirs(pins.path)
-    with pytest.raises(PinsUnusable):
         pins.check(SERVER, [READ])
 
 

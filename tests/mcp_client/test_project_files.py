@@ -35,10 +35,6 @@ def read(root: Root, settings: UserSettings) -> Offers:
     return read_project_servers([root], settings)
 
 
-def test_a_folder_without_files_offers_nothing(project: Root, tmp_path: Path) -> None:
-    assert read(project, mine(tmp_path)) == ((), ())
-
-
 def test_both_files_are_read_and_servers_are_sorted(project: Root, tmp_path: Path) -> None:
     write(project, {"z": {"command": "z", "args": ["a b"], "env": {"PORT": 5, "A": "x"}}})
     text = '{ // comment\n "servers": {"a": {"type": "http", "url": "https://x/mcp", "headers": {"A": "b"}},},\n}'

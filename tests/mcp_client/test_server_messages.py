@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sizes import examples
 from thinklsp.mcp_client.connection import build_environment, explain_missing_sdk
 from thinklsp.mcp_client.message_limits import (
     MAX_VALUES,
@@ -52,10 +54,9 @@ def test_text_with_many_values_is_refused(text: bytes) -> None:
         check_structure(text)
 
 
+@settings(max_examples=examples(30), deadline=None)
 @given(st.dictionaries(st.text(), JSON))
 def test_a_message_is_parsed_as_it_was_sent(message: dict[str, object]) -> None:
-    import json
-
     assert parse_message(json.dumps(message).encode()) == message
     assert parse_message(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")) is not None
 

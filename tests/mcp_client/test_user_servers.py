@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from thinklsp.core.errors import SettingsError
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.mcp_client.server_entries import list_disabled_servers, list_user_servers
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.settings.user_file import build_file_schema
 
 ALL_KEYS = """
 [mcp]
@@ -55,11 +53,6 @@ def test_an_entry_becomes_a_configuration(tmp_path: Path) -> None:
     )
     assert list_disabled_servers(mine) == ("off",)
     assert mine.file.mcp.project_env == ("HOME_TOKEN",)
-
-
-def test_a_file_without_servers_names_none(tmp_path: Path) -> None:
-    for toml in ("", "[mcp]", "[mcp.servers]"):
-        assert list_user_servers(user(toml, tmp_path)) == ((), ())
 
 
 def test_the_default_of_the_sandbox_counts_for_programs_only(tmp_path: Path) -> None:
@@ -176,10 +169,3 @@ def test_no_value_of_a_secret_is_shown(tmp_path: Path) -> None:
     servers, _ = list_user_servers(mine)
     assert len(servers) == 2
     assert SECRET not in repr(servers) + repr(mine)
-
-
-def test_the_schema_of_the_file_describes_an_entry() -> None:
-    schema = build_file_schema()
-    server = schema["$defs"]["McpServerSection"]["properties"]
-    assert {"command", "url", "timeout_s", "sandbox"} <= server.keys()
-    assert "McpServerSection" in json.dumps(schema["$defs"]["McpSection"]["properties"]["servers"])

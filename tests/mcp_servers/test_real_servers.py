@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,10 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.mcp_servers.conftest import SECRET, SERVERS, Connect
+from tests.mcp_servers.conftest import SERVERS, Connect
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.services import SIDES, place, refusal, request_of
-from thinklsp.core.errors import McpFailed
 from thinklsp.core.messages import ToolSpec
 from thinklsp.mcp_client.call_result import CallResult, ResultImage
 from thinklsp.mcp_client.connection import McpConnection
@@ -144,14 +142,6 @@ async def test_parts_of_results(connect: Connect) -> None:
     assert weather.structured is not None
 
 
-async def test_no_server_receives_a_key_or_the_rest_of_the_environment(connect: Connect) -> None:
-    everything = connect("everything")
-    await everything.start()
-    shown = text_of(await call(everything, "get-env"))
-    assert "PATH" in shown
-    assert SECRET not in shown
-
-
 async def test_a_question_of_a_server_reaches_the_user(connect: Connect) -> None:
     everything = connect("everything")
     await everything.start()
@@ -168,52 +158,6 @@ async def test_a_question_of_a_server_reaches_the_user(connect: Connect) -> None
     assert "Ada Lovelace" in text_of(result)
     declined = await everything.call("trigger-elicitation-request", {}, decline)
     assert "decline" in text_of(declined)
-
-
-async def test_a_cancelled_call_leaves_the_connection_usable(connect: Connect) -> None:
-    everything = connect("everything")
-    await everything.start()
-    running = asyncio.ensure_future(call(everything, "trigger-long-running-operation", duration=600, steps=600))
-    echo = await call(everything, "echo", message="before")
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert "before" in text_of(echo)
-    assert "after" in text_of(await call(everything, "echo", message="after"))
-    assert everything.state == "ready"
-
-
-async def test_a_call_in_flight_is_not_repeated_after_a_crash(connect: Connect) -> None:
-    everything = connect("everything")
-    await everything.start()
-    pid = everything.server_pid
-    running = asyncio.ensure_future(call(everything, "trigger-long-running-operation", duration=600, steps=600))
-    await call(everything, "echo", message="x")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(McpFailed, match="outcome of the tool `trigger-long-running-operation` is unknown"):
-        await running
-    assert "back" in text_of(await call(everything, "echo", message="back"))
-    assert everything.server_pid not in (None, pid)
-
-
-@pytest.mark.parametrize("name", ["time", "memory"])
-async def test_a_killed_server_is_started_again(connect: Connect, name: str) -> None:
-    has_ended = asyncio.Event()
-
-    async def pause(seconds: float) -> None:
-        has_ended.set()
-
-    connection = connect(name, pause)
-    await connection.start()
-    tools, pid = connection.tools, connection.server_pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        await has_ended.wait()
-    await connection.start()
-    assert (connection.state, connection.tools) == ("ready", tools)
-    assert connection.server_pid not in (None, pid)
 
 
 class Pages(BaseHTTPRequestHandler):

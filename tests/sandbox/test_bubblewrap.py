@@ -1,12 +1,11 @@
-"""What stands in the sandbox, as values, and that what is sealed is sealed for root, too; and what a command takes up:
-it is measured, however the command takes it, and ends it at the limit."""
+"""What is visible and writable in the sandbox, for root too, and the system call filter."""
 
 import os
 import struct
 
 import pytest
 
-from tests.support.shadowing import BOTH, PYTHON, needs_sandbox, shadowed, tree
+from tests.support.shadowing import needs_sandbox, shadowed, tree
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.bubblewrap import SandboxFolder, SandboxHost, build_environment, build_filter, build_options
 from thinklsp.sandbox.process import CommandLimits, measure_folder
@@ -89,48 +88,11 @@ for name in ("/proc/sysrq-trigger", "/", "/usr", "/etc", "/proc"):
 
 @pytest.mark.kernel
 @needs_sandbox
-@BOTH
-async def test_not_even_root_sets_the_machine(tmp_path, overlays):
-    async with shadowed(tree(tmp_path / "ws", {"a": ""}), state=tmp_path / "state", overlays=overlays) as shadow:
+async def test_not_even_root_sets_the_machine(tmp_path):
+    async with shadowed(tree(tmp_path / "ws", {"a": ""}), state=tmp_path / "state") as shadow:
         assert await shadow.py(TRIES) == ""
         assert "NoNewPrivs:\t1" in await shadow.sh("cat /proc/self/status")
         assert (await shadow.sh("grep ^Cap /proc/self/status | cut -f2 | sort -u")).strip() == "0" * 16
-
-
-MEGABYTE = 1024**2
-CHILD = (
-    "import subprocess, sys, threading, time\n"
-    "code = 'x = bytearray(200 << 20); import time; time.sleep(60)'\n"
-    "threading.Thread(target=lambda: subprocess.run([sys.executable, '-c', code])).start()\n"
-)
-UNNAMED = (
-    "import os\nkept = [open('x', 'wb') for _ in range(1)]\nos.unlink('x')\n"
-    "kept[0].write(bytes(200 << 20)); kept[0].flush()\n"
-)
-IN_MEMORY = {"max_disk_bytes": 20 * MEGABYTE, "max_memory_bytes": 400 * MEGABYTE}
-# What is used up, a program that does it and then sleeps, and other limits.
-CASES = {
-    "shared memory": ("memory", "import mmap\nmmap.mmap(-1, 200 << 20).write(bytes(200 << 20))\n", {}),
-    "memfd": ("memory", "import os\nos.write(os.memfd_create('x'), bytes(200 << 20))\n", {}),
-    "child of a thread": ("memory", CHILD, {}),
-    "files": ("disk", "[open(str(n), 'wb').write(bytes(1 << 20)) for n in range(200)]\n", {}),
-    "file without a name": ("disk", UNNAMED, {}),
-    "file in memory": ("disk", "open('/tmp/x', 'wb').write(bytes(30 << 20))\n", IN_MEMORY),
-}
-
-
-@pytest.mark.kernel
-@needs_sandbox
-@pytest.mark.parametrize("name", CASES)
-async def test_a_limit_holds_however_it_is_used_up(tmp_path, name):
-    ended, code, more = CASES[name]
-    given = {"max_memory_bytes": 120 * MEGABYTE, "max_disk_bytes": 100 * MEGABYTE, "min_free_bytes": 0} | more
-    limits = CommandLimits(**given)
-    code += "import time; time.sleep(60)"
-    async with shadowed(tree(tmp_path / "ws", {"a": ""}), state=tmp_path / "state", limits=limits) as shadow:
-        ran = await shadow.run(PYTHON, "-I", "-S", "-c", code, seconds=50)
-        assert ran.end_reason == ended
-        assert await shadow.sh("echo still there") == "still there\n"
 
 
 @pytest.mark.kernel

@@ -1,4 +1,4 @@
-"""What only the store in PostgreSQL does: tenants, leases with fences, lost connections, migrations, addresses."""
+"""The parts that only the PostgreSQL store has: tenants, leases with fences, lost connections and addresses."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import EditIntent
 from thinklsp.sessions.postgres import PostgresStore
-from thinklsp.sessions.postgres.connection_pool import build_conninfo, describe_address
 from thinklsp.sessions.postgres.maintenance import check_store, load_migrations
+from thinklsp.sessions.postgres.store_connections import build_conninfo, describe_address
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.store import CopyReport, SessionStore, copy_sessions

@@ -1,4 +1,4 @@
-"""Encrypted sessions in PostgreSQL: what the database sees, lost and rotated keys, moved rows, older sessions."""
+"""Encrypted sessions in PostgreSQL: the contents of the database, lost and rotated keys, and moved rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,11 @@ from tests.support.stored_sessions import SPENT, answer, full_session, one_turn,
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import ImageBlock, ThinkingBlock
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.encryption import RowConnection
 from thinklsp.sessions.ledger import PlannedWrite
 from thinklsp.sessions.postgres import PostgresStore
-from thinklsp.sessions.postgres.maintenance import EncryptionReport, encrypt_store, prune
+from thinklsp.sessions.postgres.maintenance import RewrapReport, prune, rewrap_keys
 from thinklsp.sessions.postgres.team_cipher import TenantKeys, WrappedKey
 from thinklsp.sessions.session import Session
-from thinklsp.sessions.session_rows import read_revision, read_session
-from thinklsp.sessions.spending import read_utc_date
 from thinklsp.sessions.store import CopyReport, copy_sessions
 
 CANARY = "canary-5f1e"
@@ -66,7 +62,7 @@ def open_store(server: PostgresServer, identity: ClientIdentity, *keys: str) -> 
 
 
 def fill_session(session: Session) -> Session:
-    """Put the canary in everything that a person or a model has written."""
+    """Put the canary in every text of a user or a model."""
     asked = session.rename(f"{CANARY} title").add_user_message(f"{CANARY} prompt", images=(PICTURE,))
     told = asked.add_step(answer(f"{CANARY} answer " * 20, secret=CANARY), None, SPENT.usage)
     return told.add_prompt(f"{CANARY} waiting", "t", is_queued=True)
@@ -257,13 +253,13 @@ async def test_a_rotated_key_is_found_by_running_servers(postgres: PostgresServe
     server = postgres.create_store(somebody, load_keys=lambda: printed[0])
     session = await fill(server)
     printed[0] = f"{new}\n{KEY}"
-    assert encrypt(postgres, somebody, new, KEY) == EncryptionReport(0, 1)
-    assert encrypt(postgres, somebody, new, KEY) == EncryptionReport(0, 0)
+    assert rewrap(postgres, somebody, new, KEY) == RewrapReport(1)
+    assert rewrap(postgres, somebody, new, KEY) == RewrapReport(0)
     renewed = await server.update(session.id, partial(one_turn, 9))
     await server.release(session.id)
     # A lost key concerns its sessions only.
     owner = (somebody.tenant, somebody.user, session.id)
-    assert encrypt(postgres, somebody, create_key()) == EncryptionReport(0, 0, lost=(owner,))
+    assert rewrap(postgres, somebody, create_key()) == RewrapReport(0, lost=(owner,))
     after, before = open_store(postgres, somebody, new), open_store(postgres, somebody, KEY)
     assert await after.get(session.id, "w") == renewed
     with pytest.raises(SessionError, match=r"Let the command in \[store\] key_command print this key, too"):
@@ -276,80 +272,27 @@ def test_a_tenant_without_keys_does_not_stop_the_others(postgres: PostgresServer
 
     for tenant in ("a-broken-one", somebody.tenant):
         postgres.execute("INSERT INTO session_key VALUES ('s', 'old', 'x', %s, 'a')", tenant)
-    report = encrypt_store(postgres.owner_url, create_loader)
+    report = rewrap_keys(postgres.owner_url, create_loader)
     postgres.execute("DELETE FROM session_key WHERE session = 's'")
     assert list(report.errors) == ["a-broken-one"]
     assert (somebody.tenant, "a", "s") in report.lost
-
-
-async def test_a_command_that_fails_midway_loses_no_session(postgres: PostgresServer, somebody: ClientIdentity) -> None:
-    """Sessions that were encrypted before the failure stay so, and the next run encrypts the rest."""
-    plain = open_store(postgres, somebody)
-    written = [await fill(plain) for _ in range(12)]
-    await plain.aclose()
-    leave_only(postgres, somebody)
-    printed, minutes = iter([KEY]), count(0.0, 60.0)
-    report = encrypt_store(
-        postgres.owner_url, lambda _: lambda: next(printed, "broken"), read_clock=lambda: next(minutes)
-    )
-    assert 0 < report.encrypted < len(written)
-    assert "has failed for some minutes" in report.errors[somebody.tenant]
-    store = open_store(postgres, somebody, KEY)
-    assert [await store.get(session.id, "w") for session in written] == written
-    await store.aclose()
-    assert encrypt(postgres, somebody, KEY) == EncryptionReport(len(written) - report.encrypted, 0)
-    assert find_traces(postgres, somebody) == []
-
-
-async def test_existing_sessions_are_encrypted_while_servers_run(
-    postgres: PostgresServer, somebody: ClientIdentity
-) -> None:
-    plain, server = open_store(postgres, somebody), open_store(postgres, somebody, KEY)
-    session, used = await fill(plain), await fill(plain)
-    used = await plain.update(used.id, partial(one_turn, 5), SPENT)
-    # A server whose tenant has a key now continues an older session without encryption.
-    session = await server.update(session.id, partial(one_turn, 6), SPENT)
-    await server.release(session.id)
-    everything, spent = await read_all(server, session.id), await server.sum_day(read_utc_date())
-    in_use = (somebody.tenant, somebody.user, used.id)
-    assert encrypt(postgres, somebody, KEY) == EncryptionReport(1, 0, in_use=(in_use,))
-    assert await read_all(server, session.id) == everything
-    assert await server.sum_day(read_utc_date()) == spent
-    session = await server.update(session.id, partial(one_turn, 7), SPENT)
-    await plain.release(used.id)
-    assert encrypt(postgres, somebody, KEY) == EncryptionReport(1, 0)
-    assert find_traces(postgres, somebody) == []
-    fresh = open_store(postgres, somebody, KEY)
-    assert (await fresh.get(session.id, "w"), await fresh.get(used.id, "w")) == (session, used)
-    # A server without the key does not write into an encrypted session, even if it knows the session from before.
-    with pytest.raises(SessionError, match="key_command is not set"):
-        await plain.update(used.id, partial(one_turn, 8))
-    assert await fresh.get(used.id, "w") == used
     with pytest.raises(SessionError, match="sees only the sessions of one user"):
-        encrypt_store(postgres.url, lambda _: create_key)
+        rewrap_keys(postgres.url, create_loader)
 
 
-async def test_a_session_encrypted_during_a_read_is_read_as_a_whole(
+async def test_a_session_from_before_the_key_is_continued_as_it_is(
     postgres: PostgresServer, somebody: ClientIdentity
 ) -> None:
     plain, server = open_store(postgres, somebody), open_store(postgres, somebody, KEY)
     session = await fill(plain)
-    assert (await server.read_status()).sessions == 1
-
-    def read_while_encrypting(connection: RowConnection, session_id: str) -> object:
-        revision = read_revision(connection, session_id)
-        assert encrypt(postgres, somebody, KEY) == EncryptionReport(1, 0)
-        stored = read_session(connection, session_id)
-        assert stored is not None
-        return stored.session, stored.is_sound, stored.revision == revision
-
-    assert server._database.read(read_while_encrypting, session.id) == (session, True, True)
-    assert await server.get(session.id, "w") == session
-    assert find_traces(postgres, somebody) == []
+    continued = await server.update(session.id, partial(one_turn, 6), SPENT)
+    await server.release(session.id)
+    assert await plain.get(session.id, "w") == continued
+    assert find_traces(postgres, somebody) == PLAIN_TABLES
 
 
 async def test_a_session_without_its_key_is_not_continued(postgres: PostgresServer, somebody: ClientIdentity) -> None:
-    """For example after a restore that has forgotten a table."""
+    """The key can be lost if a restore omits a table."""
     server = open_store(postgres, somebody, KEY)
     session = await fill(server)
     postgres.execute("DELETE FROM session_key WHERE session = %s", session.id)
@@ -409,16 +352,10 @@ async def test_copies_are_encrypted_and_decrypted(
         assert await folder.list_sessions(None) == ()
 
 
-def encrypt(server: PostgresServer, identity: ClientIdentity, *keys: str) -> EncryptionReport:
-    """Encrypt the sessions of one tenant."""
-    leave_only(server, identity)
-    return encrypt_store(server.owner_url, lambda _: lambda: "\n".join(keys))
-
-
-def leave_only(server: PostgresServer, identity: ClientIdentity) -> None:
-    """Delete what tests of other tenants have left."""
-    server.execute("DELETE FROM session WHERE tenant != %s", identity.tenant)
+def rewrap(server: PostgresServer, identity: ClientIdentity, *keys: str) -> RewrapReport:
+    """Rewrap the keys of one tenant."""
     server.execute("DELETE FROM session_key WHERE tenant != %s", identity.tenant)
+    return rewrap_keys(server.owner_url, lambda _: lambda: "\n".join(keys))
 
 
 NEW = create_key()
@@ -498,7 +435,7 @@ def test_a_slow_command_blocks_no_store_with_keys() -> None:
 
 
 def test_stores_wait_together_for_keys_that_are_too_old() -> None:
-    """After a quiet night, several users start at once."""
+    """Several users start at the same time after a long pause."""
     moments, calls = [0.0], []
     barrier = threading.Barrier(8)
 

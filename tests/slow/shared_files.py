@@ -121,8 +121,7 @@ class SharedFiles:
         for kept in (self.outside.provider.conversations.issued, self.outside.provider.requests, self.outside.results):
             kept.clear()
         self.outside.provider.script.clear()
-        self.outside.told()
-        self.outside.client.forget()
+        self.outside.forget()
 
     def _happens(self, probability: float) -> bool:
         return self.chance.random() < probability

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.slow.mutating import frame
-from tests.slow.rough_client import ACTION, answered, check_decent, check_memory, key, probe, write
+from tests.slow.rough_client import ACTION, answered, check_decent, key, probe, write
 from tests.slow.running import Tally, running
 from tests.support.client.raw import RawClient
 from tests.support.outside import ROOT, Json, Outside
@@ -80,15 +80,13 @@ async def test_one_server_through_the_whole_table(tmp_path: Path, tally: Tally) 
     tally("A-04", await through_the_table(tmp_path))
 
 
-async def through_the_table(
-    place: Path, env: Mapping[str, str | None] | None = None, check: Callable[[Outside], None] = check_decent
-) -> int:
-    """Play all rows for which one server is enough, and `check` it. Return the number of rows."""
+async def through_the_table(place: Path, env: Mapping[str, str | None] | None = None) -> int:
+    """Play all rows for which one server is enough. Return the number of rows."""
     rows = [row for row in ROWS if "phase" not in row and "exit" not in row]
     async with server(place, None, env) as outside:
         for row in rows:
             await play(outside, row)
-        check(outside)
+        check_decent(outside)
         assert outside.provider.requests == []
         assert await outside.client.close() == 0
     return len(rows)
@@ -99,21 +97,6 @@ async def test_rows_that_need_a_server_of_their_own(tmp_path: Path, row: Json, t
     async with server(tmp_path, row.get("phase")) as outside:
         await play(outside, row)
     tally("A-04", 1)
-
-
-@pytest.mark.timing
-async def test_the_whole_table_takes_little_memory(tmp_path: Path) -> None:
-    await through_the_table(tmp_path, check=check_memory)
-
-
-@pytest.mark.timing
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if "phase" in row and "exit" not in row], ids=lambda row: row["id"]
-)
-async def test_rows_with_a_server_of_their_own_take_little_memory(tmp_path: Path, row: Json) -> None:
-    async with server(tmp_path, row["phase"]) as outside:
-        await play(outside, row)
-        check_memory(outside)
 
 
 async def test_many_requests_in_one_write_and_one_byte_at_a_time(tmp_path: Path, tally: Tally) -> None:

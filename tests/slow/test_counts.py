@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.bench.source import build_prompt
 from tests.slow.rough_client import ACTION
 from tests.slow.running import Tally, say
-from tests.slow.steady_provider import asking
 from tests.slow.test_load import echo, loaded
 from tests.support.client.actions import ResponseError
 from tests.support.epilogue import gauge
@@ -132,7 +132,7 @@ async def remaining(place: Path, share: float, plant: str = "") -> float:
             for _ in range(round(part * REQUESTS / 50)):
                 await asyncio.gather(*(client.code_actions(uri, "x") for _ in range(50)))
             for _ in range(round(part * PROGRESS / 25)):
-                await outside.turn("thinklsp.chat", {"prompt": asking(1, 1)})
+                await outside.turn("thinklsp.chat", {"prompt": build_prompt(1, 1)})
                 failing = {"prompt": "x", "sessionId": "none of ours"}
                 asked = [client.command("thinklsp.chat", failing, token=outside.token()) for _ in range(24)]
                 for request in asked:
@@ -156,23 +156,3 @@ async def test_memory_is_as_it_was(tmp_path: Path, tally: Tally) -> None:
 
 async def test_memory_that_is_left_on_purpose_is_noticed(tmp_path: Path) -> None:
     assert await remaining(tmp_path, 0.5, "kept notifications") > 3
-
-
-# The document of the check: 18 MB, of which a server that keeps nothing frees all. The allocator keeps some pages.
-LINE, LINES, ROUNDS, KEPT_MB = "x = 1  # a line of text that is long enough\n", 400_000, 20, 60
-
-
-async def test_large_documents_that_were_closed_take_no_memory(tmp_path: Path) -> None:
-    text = LINE * LINES
-    async with loaded(tmp_path) as outside:
-        client, uri = outside.client, outside.uri("large.py")
-        before = gauge(client.process.pid)
-        for _ in range(ROUNDS):
-            client.open(uri, text)
-            client.change(uri, LINE, f"y{LINE}")
-            await client.code_actions(uri, "x")
-            client.close_document(uri)
-        await echo(client)
-        after = gauge(client.process.pid)
-    say(f"{ROUNDS} large documents: {before.private:.1f} MB before, {after.private:.1f} MB after")
-    assert after.private - before.private < KEPT_MB

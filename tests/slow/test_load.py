@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.bench.source import build_prompt, build_text
 from tests.slow.running import SLACK, Tally, needs_proc, planted, running, say
-from tests.slow.steady_provider import SteadyProvider, asking, streamed
+from tests.slow.steady_provider import SteadyProvider
 from tests.support.client.actions import Request, ResponseError
 from tests.support.client.raw import RawClient
 from tests.support.epilogue import Gauge, gauge, percentile
@@ -36,7 +37,7 @@ PACE = 20
 async def loaded(place: Path, plant: str = "", finish: bool = True) -> AsyncIterator[Outside]:
     how: Any = {"provider": SteadyProvider(), "env": planted(plant), "files": {"a.py": "x = 1\n"}}
     async with running(place, finish=finish, **how) as outside:
-        await outside.turn("thinklsp.chat", {"prompt": asking(1, 1)})
+        await outside.turn("thinklsp.chat", {"prompt": build_prompt(1, 1)})
         yield outside
 
 
@@ -71,7 +72,7 @@ def share(before: Gauge, after: Gauge) -> float:
 
 
 def chats(outside: Outside, count: int, events: int, name: str = "") -> list[Request]:
-    arguments = [{"prompt": asking(events, PACE), "partialResultToken": f"text-{name}{n}"} for n in range(count)]
+    arguments = [{"prompt": build_prompt(events, PACE), "partialResultToken": f"text-{name}{n}"} for n in range(count)]
     return [
         outside.client.command("thinklsp.chat", argument, token=f"work-{name}{n}")
         for n, argument in enumerate(arguments)
@@ -87,13 +88,13 @@ async def streaming(outside: Outside, count: int = 32) -> tuple[list[str], list[
     measured = await echoes(client, running_chats)
     results = [await chat for chat in running_chats]
     after = gauge(client.process.pid)
-    wrong = [f"chat {n} says less" for n, result in enumerate(results) if result["text"] != streamed(events)]
+    wrong = [f"chat {n} says less" for n, result in enumerate(results) if result["text"] != build_text(events)]
     by_token: dict[str, list[Any]] = {}
     for progress in client.calls("$/progress"):
         by_token.setdefault(progress.params["token"], []).append(progress)
     for n in range(count):
         text = "".join(p.params["value"]["delta"] for p in by_token[f"text-{n}"] if p.params["value"]["kind"] == "text")
-        if text != streamed(events):
+        if text != build_text(events):
             wrong.append(f"chat {n} shows less")
         waited = 1000 * (by_token[f"work-{n}"][0].at - asked)
         if waited > SLACK * FIRST:

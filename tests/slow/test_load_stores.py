@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.bench.source import build_prompt
 from tests.bench.store_rows import filled, opened
 from tests.slow.running import SLACK, Tally, planted, running, say
-from tests.slow.steady_provider import SteadyProvider, asking
+from tests.slow.steady_provider import SteadyProvider
 from tests.slow.test_load import ECHO, echoes, share, told, too_slow
 from tests.support.epilogue import gauge
 from tests.support.outside import Json, Outside
@@ -66,7 +67,7 @@ async def test_the_cost_of_a_turn_is_linear(tmp_path: Path) -> None:
         await store.aclose()
         costs: dict[int, float] = {}
         for count, session_id in ids.items():
-            prompt = {"prompt": asking(1, 1), "sessionId": session_id}
+            prompt = {"prompt": build_prompt(1, 1), "sessionId": session_id}
             await outside.turn("thinklsp.chat", prompt)
             before = gauge(outside.client.process.pid)
             for _ in range(turns):

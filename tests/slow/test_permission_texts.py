@@ -16,10 +16,11 @@ from tests.support.sizes import SEED, tries
 from thinklsp.core.choices import ALLOW_FOR_SESSION, RUN_ONCE
 from thinklsp.core.text_safety import sanitize_message
 from thinklsp.engine.user_commands import UserCommands
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.tools.command import Approval
-from thinklsp.tools.tool import CommandResult, NotPermitted
+from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
 

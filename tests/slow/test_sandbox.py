@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shadowing import BOTH, PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, survivors, tree, until
+from tests.support.shadowing import PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, survivors, tree, until
 from tests.support.sizes import sized
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.process import CommandLimits
@@ -55,8 +55,7 @@ def shadow_on(machine: tuple[Path, dict[str, str]], **options: Any) -> AbstractA
     return shadowed(above / "ws", state=above / "state", environment=environment, **options)
 
 
-@BOTH
-async def test_nothing_is_written_read_or_gained_outside(machine, overlays):
+async def test_nothing_is_written_read_or_gained_outside(machine):
     above, _ = machine
     before = as_it_is(above / "home", above / "ws")
     values = {
@@ -66,7 +65,7 @@ async def test_nothing_is_written_read_or_gained_outside(machine, overlays):
     head = "import os, sys, ctypes, socket\n" + "".join(f"{key} = {value!r}\n" for key, value in values.items())
     os.environ["THINKLSP_TEST_CANARY"] = CANARY
     try:
-        async with shadow_on(machine, overlays=overlays) as shadow:
+        async with shadow_on(machine) as shadow:
             for name, one in TRIES.items():
                 argv = ("sh", "-c", one["sh"]) if "sh" in one else (PYTHON, "-c", head + one["py"])
                 words = [word.replace("$STATE", values["STATE"]).replace("$WS", values["WS"]) for word in argv]
@@ -106,8 +105,7 @@ for name in ("example.com", "localhost.example"):
 """
 
 
-@BOTH
-async def test_no_word_reaches_anybody_who_listens(machine, overlays):
+async def test_no_word_reaches_anybody_who_listens(machine):
     above, _ = machine
     own = next((found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)), "127.0.0.1")
     with ExitStack() as stack:
@@ -131,7 +129,7 @@ async def test_no_word_reaches_anybody_who_listens(machine, overlays):
         for family, kind, listener in listeners:
             name = listener.getsockname()
             addresses.append((int(family), int(kind), (1, name[1]) if family == socket.AF_VSOCK else name))
-        async with shadow_on(machine, overlays=overlays) as shadow:
+        async with shadow_on(machine) as shadow:
             ran = await shadow.run(PYTHON, "-c", CALLER.format(addresses=addresses), seconds=PATIENCE)
         assert THROUGH.encode() not in ran.output
         assert ran.end_reason == "exit"
@@ -164,16 +162,15 @@ BAD = {
 
 
 @pytest.mark.timing
-@BOTH
 @pytest.mark.parametrize("name", BAD)
-async def test_deadline_kills_every_process_in_two_seconds(machine, overlays, name):
+async def test_deadline_kills_every_process_in_two_seconds(machine, name):
     kind, words = BAD[name]
     if name == "fork bomb" and os.getuid() == 0:
         pytest.skip("NO FORK BOMB AS ROOT, whom the kernel holds to no number of processes: run this as a user, too")
     mark = f"mark-{random.getrandbits(64)}"
     argv = ("sh", "-c", words, mark) if kind == "sh" else (PYTHON, "-c", words, mark)
     limits = CommandLimits(max_processes=200)
-    async with shadow_on(machine, overlays=overlays, limits=limits) as shadow:
+    async with shadow_on(machine, limits=limits) as shadow:
         begun = time.monotonic()
         ran = await shadow.run(*argv, seconds=1.5)
         taken = time.monotonic() - begun
@@ -184,10 +181,9 @@ async def test_deadline_kills_every_process_in_two_seconds(machine, overlays, na
 
 
 @pytest.mark.timing
-@BOTH
-async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine, overlays):
+async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine):
     mark = f"mark-{random.getrandbits(64)}"
-    async with shadow_on(machine, overlays=overlays) as shadow:
+    async with shadow_on(machine) as shadow:
         begun = time.monotonic()
         for closed in ("", "<&- >&- 2>&-"):
             ran = await shadow.run("sh", "-c", f"setsid sleep 1000 {mark} {closed} & true", seconds=30)
@@ -214,6 +210,7 @@ threading.Thread(target=lambda: subprocess.run([sys.executable, "-c", code])).st
 time.sleep(20)"""
 UNREADABLE = "import ctypes\nctypes.CDLL(None).prctl(4, 0)\nx = bytearray(900 << 20)\nimport time\ntime.sleep(20)"
 FILES = "n = 0\nwhile True:\n    open(f'f{n}', 'wb').write(bytes(1 << 20))\n    n += 1"
+IN_MEMORY = "import time\nopen('/tmp/x', 'wb').write(bytes(60 << 20))\ntime.sleep(20)"
 UNNAMED = """import os
 kept = []
 while True:
@@ -237,6 +234,7 @@ GREEDY = {
     "not dumpable": ("memory", UNREADABLE),
     "files without end": ("disk", FILES),
     "files without a name": ("disk", UNNAMED),
+    "files in memory": ("disk", IN_MEMORY),
     "deep files": ("disk", DEEP),
     "files in a closed folder": ("disk", CLOSED),
     "empty files without end": ("disk", TINY),
@@ -248,14 +246,13 @@ GREEDY = {
 
 
 @pytest.mark.timing
-@BOTH
 @pytest.mark.parametrize("name", GREEDY)
-async def test_a_limit_ends_it(machine, overlays, name):
+async def test_a_limit_ends_it(machine, name):
     ended, words = GREEDY[name]
     # Creating files takes longest.
-    disk = (50 if name == "empty files without end" else 200) * MEGABYTE
+    disk = (50 if name in ("empty files without end", "files in memory") else 200) * MEGABYTE
     limits = CommandLimits(400 * MEGABYTE, 300 if "hogs" in name else 100, MEGABYTE, max_disk_bytes=disk)
-    async with shadow_on(machine, overlays=overlays, limits=limits) as shadow:
+    async with shadow_on(machine, limits=limits) as shadow:
         begun = time.monotonic()
         ran = await shadow.run(PYTHON, "-c", words, seconds=40 if name == "empty files without end" else 20)
         assert name == "empty files without end" or time.monotonic() - begun < 10
@@ -266,9 +263,8 @@ async def test_a_limit_ends_it(machine, overlays, name):
             assert ran.omitted_bytes > 8 * MEGABYTE
 
 
-@BOTH
-async def test_many_files_and_a_sparse_one(machine, overlays):
-    async with shadow_on(machine, overlays=overlays) as shadow:
+async def test_many_files_and_a_sparse_one(machine):
+    async with shadow_on(machine) as shadow:
         code = f"for n in range({sized(commit=20_000, nightly=100_000)}): open(f'f{{n}}', 'w').close()"
         ran = await shadow.run(PYTHON, "-c", code, seconds=PATIENCE)
         assert (ran.end_reason, ran.status, len(ran.changed_paths)) == ("exit", 0, 50)
@@ -278,9 +274,8 @@ async def test_many_files_and_a_sparse_one(machine, overlays):
         assert (await shadow.run("truncate", "-s", "1G", "sparse", seconds=PATIENCE)).changed_paths == ("sparse",)
 
 
-@BOTH
-async def test_it_reads_nothing_and_says_nothing_to_the_server(machine, overlays):
-    async with shadow_on(machine, overlays=overlays) as shadow:
+async def test_it_reads_nothing_and_says_nothing_to_the_server(machine):
+    async with shadow_on(machine) as shadow:
         assert await shadow.sh("cat; read x; ls -l /proc/self/fd | wc -l; echo $(env | wc -l)", seconds=PATIENCE) != ""
         listed = await shadow.py("import os; print(sorted(os.listdir('/proc/self/fd')))")
         assert listed == "['0', '1', '2', '3']\n"
@@ -288,15 +283,14 @@ async def test_it_reads_nothing_and_says_nothing_to_the_server(machine, overlays
 
 
 @pytest.mark.timing
-@BOTH
-async def test_cancelled_at_random_moments_nobody_survives(machine, overlays):
+async def test_cancelled_at_random_moments_nobody_survives(machine):
     above, _ = machine
     tree(above / "ws", {f"many/{number}": "x" for number in range(500)})
     seed = random.randrange(2**32)
     dice = random.Random(seed)
     for number in range(sized(commit=15, nightly=40)):
         mark = f"mark-{seed}-{number}"
-        async with shadow_on(machine, overlays=overlays) as shadow:
+        async with shadow_on(machine) as shadow:
             words = f"setsid sleep 1000 {mark} <&- >&- 2>&- & sleep 1000"
             running = asyncio.create_task(shadow.run("sh", "-c", words, mark, seconds=100))
             await asyncio.wait((running,), timeout=dice.uniform(0, 0.25))
@@ -313,22 +307,21 @@ import asyncio, sys
 from pathlib import Path
 from tests.support.shadowing import shadowed
 async def main():
-    async with shadowed(Path(sys.argv[1]), state=Path(sys.argv[2]), overlays=sys.argv[3] == "1") as shadow:
-        words = "setsid sleep 1000 " + "mark-" + sys.argv[4] + " <&- >&- 2>&- & sleep 1000"
-        await shadow.run("sh", "-c", words, "mark-" + sys.argv[4], seconds=100)
+    async with shadowed(Path(sys.argv[1]), state=Path(sys.argv[2])) as shadow:
+        words = "setsid sleep 1000 " + "mark-" + sys.argv[3] + " <&- >&- 2>&- & sleep 1000"
+        await shadow.run("sh", "-c", words, "mark-" + sys.argv[3], seconds=100)
 asyncio.run(main())
 """
 
 
 @pytest.mark.timing
-@BOTH
-async def test_killed_at_random_moments_nobody_survives(machine, overlays):
+async def test_killed_at_random_moments_nobody_survives(machine):
     above, _ = machine
     seed = random.randrange(2**32)
     dice = random.Random(seed)
     for number in range(sized(commit=10, nightly=25)):
         mark = f"{seed}-{number}"
-        words = (str(above / "ws"), str(above / "state"), str(int(overlays)), mark)
+        words = (str(above / "ws"), str(above / "state"), mark)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path[1:]))}
         helper = await asyncio.create_subprocess_exec(PYTHON, "-c", HOLDER, *words, env=env)
         if number % 2:
@@ -336,12 +329,12 @@ async def test_killed_at_random_moments_nobody_survives(machine, overlays):
             await asyncio.sleep(dice.uniform(0, 0.1))
         else:
             folder = above / "state" / "shadow"
-            await until(lambda folder=folder: folder.exists() and len(os.listdir(folder)) > 1, within=60)
+            await until(lambda folder=folder: folder.exists() and os.listdir(folder) != [], within=60)
             await asyncio.sleep(dice.uniform(0, 0.15))
         helper.send_signal(signal.SIGKILL)
         await helper.wait()
         await until(lambda mark=mark: not survivors(f"mark-{mark}"), within=2)
-    async with shadowed(above / "ws", state=above / "state", overlays=overlays) as shadow:
+    async with shadowed(above / "ws", state=above / "state") as shadow:
         await shadow.sh("true")
         assert len(shadow.left()) == 1
 

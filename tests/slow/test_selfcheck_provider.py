@@ -135,7 +135,6 @@ async def test_every_tampering_is_refused_and_noted(name: str, http: httpx.Async
 LOOK = answer(Thinking(), Redacted(), tool("read_file", size=1.0), tool("read_file"))
 NO = Failure(400, "invalid_request_error", "no", of_thinking=True)
 OTHER_NO = Failure(400, "invalid_request_error", "prompt is too long")
-BUDGET = {"model": "claude-sonnet-4-5", "thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 
 def bare(content: list[Any]) -> dict[str, Any]:
@@ -212,42 +211,3 @@ async def test_thinking_may_be_left_out_after_its_refusal_alone(name: str, http:
         refusal = await talk.send(messages)
         assert words in refusal if words else refusal == ""
         assert len(talk.provider.violations) == bool(words)
-
-
-async def test_a_part_of_the_thinking_may_not_be_left_out(http: httpx.AsyncClient) -> None:
-    async with looked(http, NO) as talk:
-        assert await talk.send(talk.whole) == "no"
-        for kept in (talk.issued[:1], talk.issued[1:2]):
-            messages = talk.bare
-            messages[1]["content"] = kept + messages[1]["content"]
-            assert "never issued" in await talk.send(messages)
-
-
-async def test_what_was_thought_after_a_refusal_comes_back_whole(http: httpx.AsyncClient) -> None:
-    async with looked(http, NO, DONE) as talk:
-        assert await talk.send(talk.whole) == "no"
-        assert await talk.send(talk.bare) == ""
-        content = talk.provider.conversations.issued[-1].content
-        done = {"role": "assistant", "content": content}
-        assert "were never issued" in await talk.send([*talk.bare, bare(content), user("And on?")])
-        assert "different conversation" in await talk.send([*talk.whole, done, user("And on?")])
-        talk.provider.say(DONE)
-        assert await talk.send([*talk.bare, done, user("And on?")]) == ""
-
-
-async def test_a_budget_demands_thinking_in_the_running_loop(http: httpx.AsyncClient) -> None:
-    async with looked(http, NO, **BUDGET) as talk:
-        assert await talk.send(talk.whole) == "no"
-        assert "Expected `thinking` or `redacted_thinking`, but found `tool_use`" in await talk.send(talk.bare)
-        talk.provider.say(DONE)
-        talk.changes = {"model": BUDGET["model"], "thinking": {"type": "disabled"}}
-        assert await talk.send(talk.bare) == ""
-
-
-async def test_a_budget_demands_no_thinking_of_earlier_loops(http: httpx.AsyncClient) -> None:
-    async with looked(http, DONE, NO, DONE, **BUDGET) as talk:
-        assert await talk.send(talk.whole) == ""
-        content = talk.provider.conversations.issued[-1].content
-        prompt = user("And on?")
-        assert await talk.send([*talk.whole, {"role": "assistant", "content": content}, prompt]) == "no"
-        assert await talk.send([*talk.bare, bare(content), prompt]) == ""

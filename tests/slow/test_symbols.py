@@ -1,21 +1,15 @@
-"""Outlines of real sources: Python exactly as Python sees it, other languages by the judgement of universal-ctags."""
+"""Outlines of Python's whole standard library are those of Python's own parser."""
 
 from __future__ import annotations
 
 import time
 import tokenize
 from io import BytesIO
-from pathlib import Path
-
-import pytest
 
 from tests.slow.running import say
-from tests.support.sizes import sized, some
+from tests.support.sizes import sized
 from tests.symbols import sources
 from thinklsp.symbols.outline import build_outline, load_languages
-
-LEAST = 0.9
-MOST_FILES = 300
 
 
 def test_python_on_the_whole_standard_library() -> None:
@@ -37,33 +31,3 @@ def test_python_on_the_whole_standard_library() -> None:
     say(f"standard library: {files} files, {count} definitions, {files / seconds:.0f} files/s")
     assert different == []
     assert files > sized(commit=350, nightly=1_000)
-
-
-@pytest.mark.parametrize("name", some(sources.PACKAGES, commit=2))
-def test_others_as_ctags_sees_them(name: str, tmp_path: Path) -> None:
-    ctags = sources.program()
-    if ctags is None:
-        pytest.skip("universal-ctags is not installed")
-    try:
-        sources.fetch(sources.PACKAGES[name], tmp_path)
-    except sources.NotFetched as error:
-        pytest.skip(f"the sources could not be fetched: {error}")
-    texts = {}
-    for path in sources.sample(sources.PACKAGES[name], tmp_path, MOST_FILES):
-        try:
-            texts[path] = path.read_bytes().decode()
-        except UnicodeDecodeError:
-            continue
-    told = sources.ctags_definitions(ctags, name, list(texts))
-    count = found = 0
-    for path, text in texts.items():
-        ours = {
-            (each.name, line)
-            for each in build_outline(text, load_languages()[name])
-            for line in (each.line, each.first_line)
-        }
-        count += len(told[path])
-        found += len(told[path] & ours)
-    say(f"{name}: {len(texts)} files, {count} by ctags, {found} found, {found / max(count, 1):.1%}")
-    assert len(texts) > 100
-    assert found >= LEAST * count

@@ -141,8 +141,7 @@ def _look(outside: Outside) -> list[str]:
     found = [str(leak) for leak in outside.leaks()]
     found += [text[:300] for text in (*outside.client.checker.violations, *outside.provider.violations)]
     outside.client.checker.violations.clear()
-    outside.client.forget()
-    outside.told()
+    outside.forget()
     assert isinstance(outside.provider, Both)
     outside.provider.forget()
     return found

@@ -85,7 +85,7 @@ class Outside:
     home: Path
     variables: dict[str, str]
     announce: Json
-    _messages_read: int = 0
+    _read: set[int] = field(default_factory=set)
     _tokens: int = 0
     results: list[Json] = field(default_factory=list)
     others: list[Outside] = field(default_factory=list)
@@ -121,20 +121,33 @@ class Outside:
 
     def told(self) -> list[str]:
         """The messages shown since the last call. Those that no test asks for fail it at the end."""
-        new: list[str] = self.client.messages()[self._messages_read :]
-        self._messages_read += len(new)
-        return new
+        new = self._unread()
+        self._read.update(new)
+        return [*new.values()]
+
+    def _unread(self) -> dict[int, str]:
+        """Return the messages that no test has read, by their number."""
+        return {number: text for number, text in enumerate(self.client.messages()) if number not in self._read}
 
     async def until_told(self, *parts: str) -> str:
-        """Waits for one message that contains all parts, ignoring case, and marks everything up to it as read."""
+        """Wait for one message that contains all parts, ignoring case, and mark only this one as read."""
 
-        def found() -> str | None:
-            fresh = self.client.messages()[self._messages_read :]
-            return next((m for m in fresh if all(part.lower() in m.lower() for part in parts)), None)
+        def find() -> list[tuple[int, str]]:
+            lowered = [part.lower() for part in parts]
+            return [
+                (number, text)
+                for number, text in self._unread().items()
+                if all(part in text.lower() for part in lowered)
+            ]
 
-        message: str = await self.client.wait_for(found, what=f"a message with {parts}")
-        self.told()
-        return message
+        [(number, message), *_] = await self.client.wait_for(find, what=f"a message with {parts}")
+        self._read.add(number)
+        return str(message)
+
+    def forget(self) -> None:
+        """Drop the messages received so far, which would fill the memory of a long run."""
+        self.client.forget()
+        self._read.clear()
 
     async def restart(self, *, kill: bool = False) -> None:
         """Another server in place of this one, which ends in order or at once; all else stays."""
@@ -145,7 +158,7 @@ class Outside:
             assert self.client.checker.violations == []
         assert self.told() == []
         self.past.append(self.client)
-        self._messages_read = 0
+        self._read.clear()
         self.client = await self._another(self.root)
 
     async def kill(self) -> None:
@@ -156,7 +169,7 @@ class Outside:
     async def beside(self, root: Path | None = None) -> Outside:
         """A second server with the same state folder and provider, on this or another workspace. It ends with this."""
         client = await self._another(root or self.root)
-        other = replace(self, client=client, root=root or self.root, results=[], others=[], past=[], _messages_read=0)
+        other = replace(self, client=client, root=root or self.root, results=[], others=[], past=[], _read=set())
         self.others.append(other)
         return other
 
@@ -180,7 +193,7 @@ class Outside:
     async def reopen(self, *, announce: Json = None) -> Any:
         """Another server and editor on the same workspace and state, in place of those that have gone."""
         self.client = await self.uninitialized()
-        self._messages_read = 0
+        self._read.clear()
         await self.client.initialize(self.root, announce=announce, options={"model": MODEL})
         return self.client
 

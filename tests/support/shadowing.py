@@ -18,10 +18,9 @@ import pytest
 
 from tests.support.watching import seen
 from thinklsp.core.errors import ToolFailed
-from thinklsp.sandbox.process import CommandLimits
+from thinklsp.sandbox.process import CommandLimits, CommandResult
 from thinklsp.settings.user_file import CommandsSection
 from thinklsp.tools.shadow_runner import ShadowRunner, explain_missing_sandbox
-from thinklsp.tools.tool import CommandResult
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
@@ -30,7 +29,6 @@ PROBLEM = explain_missing_sandbox()
 needs_sandbox = pytest.mark.skipif(
     PROBLEM is not None, reason=f"NOTHING OF THE SANDBOX IS TESTED HERE, for there can be none: {PROBLEM}"
 )
-BOTH = pytest.mark.parametrize("overlays", [True, False], ids=["overlay", "copy"])
 PYTHON = sys.executable
 
 
@@ -69,22 +67,21 @@ class Shadowed:
         return (await self.run(PYTHON, "-c", code, overlay=overlay)).output.decode("utf-8", "backslashreplace")
 
     def left(self) -> list[str]:
-        """What lies in the state folder besides the lock."""
+        """Return the names of the scratch folders in the state folder."""
         above = self.state / "shadow"
-        return sorted(name for name in os.listdir(above) if name != "lock") if above.exists() else []
+        return sorted(os.listdir(above)) if above.exists() else []
 
 
 @asynccontextmanager
 async def shadowed(
     *folders: Path,
     state: Path,
-    overlays: bool = True,
     limits: CommandLimits | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Shadowed]:
     """Ends with the runner closed and nothing of it left."""
     given = dict(os.environ) if environment is None else dict(environment)
-    runner = ShadowRunner(given, str(state), limits or CommandLimits(), overlays=overlays)
+    runner = ShadowRunner(given, str(state), limits or CommandLimits())
     roots = [Root(str(folder)) for folder in folders]
     made = Shadowed(folders, runner, state, roots)
     try:

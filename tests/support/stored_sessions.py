@@ -107,7 +107,7 @@ def one_turn(number: int, session: Session) -> Session:
 
 @asynccontextmanager
 async def opened(folder: Path, **how: Any) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(str(folder), **({"vault": NoVault} | how))
+    store = SqliteStore(str(folder), **how)
     try:
         yield store
     finally:
@@ -119,13 +119,6 @@ async def opened_with_session(folder: Path, **how: Any) -> AsyncIterator[tuple[S
     """Open a store and keep a session of every kind of block in it."""
     async with opened(folder, **how) as store:
         yield store, await store.update((await store.create("w")).id, full_session)
-
-
-class NoVault:
-    """No keyring: whatever the machine of the test has stays out of it."""
-
-    def __init__(self) -> None:
-        raise ImportError("no keyring")
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -281,7 +274,7 @@ def is_restored_after(number: int) -> bool:
 
 
 async def write(folder: Path) -> None:
-    store = SqliteStore(str(folder), vault=NoVault)
+    store = SqliteStore(str(folder))
     out, sizes = (os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("told", "sizes"))
     log = f"{database(folder)}-wal"
     session = await store.create("w")

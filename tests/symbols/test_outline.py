@@ -120,12 +120,6 @@ def test_broken_texts_have_outlines_too(name, data):
     check(text, load_languages()[name])
 
 
-@settings(max_examples=examples(50), deadline=None)
-@given(st.sampled_from(sorted(SOURCES)), junk)
-def test_any_text_has_an_outline(name, text):
-    check(text, load_languages()[name])
-
-
 INDENTED = "".join(" " * depth + "if x:\n" for depth in range(600))
 NESTED = {
     "python": ["(" * 5_000, "[" * 5_000 + "]" * 5_000, "x = " + "-" * 5_000 + "1", INDENTED],
@@ -143,12 +137,6 @@ NESTED = {
 def test_deep_nesting_is_no_recursion(name):
     for text in NESTED[name]:
         check(text, load_languages()[name])
-
-
-def test_a_file_of_5_mb():
-    text = "def f():\n    return 1\n# " + "x" * 5_000 + "\n"
-    symbols = build_outline(text * 1_000, load_languages()["python"])
-    assert [each.last_line for each in symbols] == list(range(2, 3_000, 3))
 
 
 def test_python_as_python_itself_sees_it():

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinklsp.core.check_results import VerificationOutcome
-from thinklsp.sandbox.process import EndReason
+from thinklsp.sandbox.process import CommandResult, EndReason
 from thinklsp.tools.runners import decode_output, detect_output_kind, parse_test_run
-from thinklsp.tools.tool import CommandResult
 
 OUTPUTS = Path(__file__).parents[1] / "fixtures" / "test_runs"
 
@@ -60,10 +59,6 @@ RUNS: dict[str, tuple[str, int, tuple[int | None, int | None, tuple[str, ...]] |
 }  # fmt: skip
 
 
-def test_every_output_is_in_the_table() -> None:
-    assert {path.stem for path in OUTPUTS.iterdir()} == set(RUNS)
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_what_a_run_of_tests_has_come_to(name: str) -> None:
     command, status, expected = RUNS[name]
@@ -89,15 +84,6 @@ def test_other_commands_run_no_tests(command: str) -> None:
 @pytest.mark.parametrize("ended", ["signal", "timeout", "memory", "output", "processes"])
 def test_a_run_that_was_ended_counts_for_nothing(ended: EndReason) -> None:
     assert parse_test_run(["pytest"], CommandResult(ended, 0, b"2 passed in 0.01s", 1)) is None
-
-
-def test_no_output_makes_a_failed_run_a_good_one() -> None:
-    for name, (command, _, _) in RUNS.items():
-        output = (OUTPUTS / f"{name}.txt").read_bytes()
-        run = parse_test_run(command.split(), CommandResult("exit", 3, output, 1))
-        assert run is None or not run.outcome.ok
-        failing = parse_test_run(command.split(), CommandResult("exit", 0, output, 1))
-        assert failing is None or not (failing.outcome.ok and failing.outcome.failed)
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(RUNS)))

@@ -65,13 +65,6 @@ async def test_grouped_by_file_the_severe_ones_first(bench):
     assert bench.editor.asked == [None, None, None, (bench.path / "b.py").as_uri()]
 
 
-async def test_a_name_through_a_link_is_the_file(bench):
-    bench.start({"shared/a.py": LINES})
-    (bench.path / "lib").symlink_to("shared")
-    bench.editor = Known((about(bench, "lib/a.py", error(1)),))
-    assert await bench.ok("diagnostics") == f"1 problem in 1 file, {ALL}.\nshared/a.py\n  line 1: error: bad (ruff)"
-
-
 NOTHING = {
     "a file, looked at": ("a.py", True, True, False, f"No problems in a.py, {ALL}."),
     "a file, not looked at": (
@@ -138,10 +131,6 @@ async def test_what_cannot_be_read_is_told_and_is_not_none(bench):
     )
 
 
-async def test_without_an_editor_nobody_knows(bench):
-    assert (await bench.start({"a.py": ""}).ok("diagnostics")).startswith("No editor is connected, so the diagnostics")
-
-
 async def test_lines_are_those_that_the_turn_reads(bench):
     """The user has typed since the turn began, and the turn has edited: the editor knows of the first only."""
     bench.start({"closed.py": LINES, "gone.py": LINES}, {"a.py": LINES})
@@ -173,12 +162,6 @@ async def test_lines_are_those_that_the_turn_reads(bench):
     assert await bench.ok("diagnostics", path="a.py") == (
         f"No problems in a.py, {ALL}.\na.py {UNSEEN} [omitted: 3 problems in lines that this turn changed]"
     )
-
-
-async def test_without_a_plugin_it_says_that_there_may_be_more(bench):
-    bench.start(documents={"a.py": LINES})
-    bench.editor = Known((about(bench, "a.py", error(2), text=LINES, older=True),), complete=False)
-    assert await bench.ok("diagnostics") == f"1 problem in 1 file, {SOME}.\na.py {OLDER}\n  line 2: error: bad (ruff)"
 
 
 async def test_the_result_is_bounded(bench):

@@ -12,7 +12,7 @@ import pytest
 from tests.support.skill_folders import FAULTY, GOOD, OVERFULL, skill_text, write_skill
 from thinklsp.core.errors import PathRefused, ThinkLspError
 from thinklsp.core.messages import ToolUseBlock
-from thinklsp.tools.registry import READ_SKILL, TOOLS, select_tools
+from thinklsp.tools.registry import READ_SKILL, TOOLS
 from thinklsp.tools.skill_files import MAX_FILE_BYTES, MAX_TEXT_CHARACTERS, Skill, SkillFault, load_skill, parse_skill
 from thinklsp.tools.tool import ToolContext, ToolOutput, call, describe
 from thinklsp.workspace.overlay import EditOverlay
@@ -157,13 +157,6 @@ async def test_invisible_characters_and_other_bytes_of_files(folder: Path) -> No
     (place / "b.png").write_bytes(b"\x89PNG\xff")
     assert (await read((load(folder),), name="review", file="a")).text.endswith("One<U+200B> two<U+202E>.")
     assert "is not UTF-8 text" in (await read((load(folder),), name="review", file="b.png")).text
-
-
-def test_reading_is_allowed_in_every_mode() -> None:
-    tools = (*TOOLS, READ_SKILL)
-    for mode in ("agent", "ask", "plan"):
-        assert READ_SKILL in select_tools(mode, tools)  # type: ignore[arg-type]
-    assert READ_SKILL not in TOOLS
 
 
 WORST = ("---\n" + "a: &x\n" * 170_000, "\u200b" * (1 << 20), "---\nname: x\n---\n" + "#" * (1 << 20))

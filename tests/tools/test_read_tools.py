@@ -16,22 +16,6 @@ async def test_lines_are_numbered_and_bounded_by_the_range(bench):
     assert "swap them" in await bench.fails("read_file", path="a.py", start_line=3, end_line=2)
 
 
-async def test_this_turns_edits_are_what_is_read(bench):
-    bench.start({"a.py": "disk\n", "old.py": "moved\n", "empty": ""}, {"b.py": "buffer\n", "untitled:1": "note\n"})
-    await bench.ok("edit_file", path="b.py", old_text="buffer", new_text="edited")
-    await bench.ok("rename_file", path="old.py", new_path="dir/new.py")
-    await bench.read("a.py")
-    await bench.ok("delete_file", path="a.py")
-    assert "edited" in await bench.ok("read_file", path="b.py")
-    assert "moved" in await bench.ok("read_file", path="dir/new.py")
-    assert "note" in await bench.ok("read_file", path="untitled:1")
-    assert await bench.ok("read_file", path="empty") == "empty is empty."
-    for gone in ("a.py", "old.py"):
-        assert "does not exist" in await bench.fails("read_file", path=gone)
-    assert "is a folder" in await bench.fails("read_file", path="dir")
-    assert (await bench.ok("list_files")).split("\n") == ["b.py", "dir/new.py", "empty"]
-
-
 async def test_long_files_are_cut_where_reading_can_go_on(bench):
     bench.start({"long": "".join(f"line {n} \u200b\n" for n in range(1, 9000)), "wide": "x" * 200_000})
     seen, start = [], 1
@@ -109,11 +93,3 @@ async def test_names_cannot_pretend_to_be_text(bench):
     assert all(line.isprintable() for line in lines)
     for line in lines:
         assert line.startswith(("d/", '"d/'))
-
-
-async def test_one_folder_that_is_too_deep_does_not_hide_the_others(bench):
-    bench.start({"a.py": "", "/".join(["d"] * 63) + "/last.py": "", "/".join(["d"] * 70) + "/beyond.py": ""})
-    lines = (await bench.ok("list_files")).split("\n")
-    assert lines[:2] == ["a.py", "/".join(["d"] * 63) + "/last.py"]
-    assert "beyond.py" not in "".join(lines)
-    assert "1 folders were not opened" in lines[-1]

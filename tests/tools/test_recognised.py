@@ -65,19 +65,6 @@ def test_a_project_is_recognised_by_its_files(bench, files, changed, expected, f
     assert (tuple(" ".join(argv) for argv in found.commands), found.folder) == (expected, folder)
 
 
-def test_what_is_not_changed_is_not_tested(bench):
-    bench.start({"conftest.py": ""})
-    assert find_tests(bench.overlay) is None
-
-
-def test_linked_interpreter_and_open_documents_count(bench):
-    bench.start({"tests/test_a.py": CASES}, {"conftest.py": ""})
-    (bench.path / ".venv/bin").mkdir(parents=True)
-    (bench.path / ".venv/bin/python").symlink_to("/usr/bin/python3")
-    bench.overlay.write(bench.overlay.view.resolve("a.py"), "x")
-    assert find_tests(bench.overlay).commands == ((".venv/bin/python", "-m", "pytest"),)
-
-
 def test_several_folders_are_named(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -229,12 +229,6 @@ async def test_wrong_patterns_are_told(bench, pattern, sentence):
     assert sentence in ("", text)
 
 
-async def test_what_looks_like_a_line_end_in_a_pattern_and_is_none(bench):
-    bench.start({"f": "a\\nb\n"})
-    for pattern, literal in ((r"a\\nb", False), (r"a[^\n]+", False), (r"a\nb", True)):
-        assert hits(await bench.ok("search_text", pattern=pattern, literal=literal)) == {"f": [1]}
-
-
 @pytest.mark.parametrize("pattern", [r"a\x0ab", "(?=Considered)b", r"(a)\1", r"[\n]"])
 async def test_no_option_of_ripgrep_is_advised(bench, pattern):
     bench.start({"f": "a\nb\n"})
@@ -271,18 +265,6 @@ async def test_without_a_folder_open_documents_are_searched(bench):
     bench.start(documents={"untitled:1": "x\nneedle\n", "untitled:2": "hay\n"})
     bench.overlay = type(bench.overlay)(type(bench.overlay.view)(documents=bench.overlay.view.documents))
     assert hits(await bench.ok("search_text", pattern="needle")) == {"untitled:1": [2]}
-
-
-async def test_open_documents_and_edits_stand_in_for_the_disk(bench):
-    bench.start(
-        {"open": "needle\nhay\n", "edited": "needle\nhay\n", "gone": "needle\n", "same": "needle\n"},
-        {"open": "needle\nneedle\n"},
-    )
-    await bench.ok("edit_file", path="edited", old_text="hay", new_text="needle")
-    await bench.read("gone")
-    await bench.ok("delete_file", path="gone")
-    found = await bench.ok("search_text", pattern="needle")
-    assert hits(found) == {"edited": [1, 2], "open": [1, 2], "same": [1]}
 
 
 def plant(folder, script):
@@ -340,6 +322,9 @@ async def test_an_old_ripgrep_is_not_used(bench, tmp_path):
     bench.start({"a.py": "needle\n"})
     program = use_program(bench, tmp_path, "echo 'error: Found argument --no-require-git' >&2\nexit 2")
     assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
+    # As a program for another platform or another C library.
+    program.write_text("#!/no/such/interpreter\n")
+    assert "needs ripgrep 14 or later" in await bench.fails("search_text", pattern="needle")
     bench.tools = (SearchText(lambda _: [str(program), *RG]),)
     assert await bench.ok("search_text", pattern="needle") == "a.py\n1: needle"
 
@@ -367,13 +352,6 @@ async def test_children_see_no_environment(bench, tmp_path, monkeypatch):
     assert (tmp_path / "stdin").read_text() == ""
 
 
-async def test_line_with_many_matches_takes_linear_time(bench):
-    bench.start({"line.txt": "foo " * 300_000, "other.txt": "foo\n"})
-    report = await bench.ok("search_text", pattern="foo")
-    assert hits(report) == {"line.txt": [1], "other.txt": [1]}
-    assert "stopped" not in report
-
-
 async def search_with_an_endless_list(bench):
     """Search a clone that brings an endless list of ignored files. ripgrep follows the link to it."""
     bench.start({"a.py": "foo\n", "sub/b.py": "foo\n", ".gitignore": "c.py\n", "c.py": "foo\n"})
@@ -396,7 +374,7 @@ async def test_a_list_of_ignored_files_that_never_ends_takes_no_memory(bench):
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, own, 700_000)
 
 
-MATCHING = {"a line": ("a " * 500_000, 1), "returns": ("a\r" * 500_000, 1), "no text": ("a\x01" * 500_000, 1)}
+MATCHING = {"a line": ("a " * 200_000, 1), "returns": ("a\r" * 200_000, 1), "no text": ("a\x01" * 200_000, 1)}
 
 
 @pytest.mark.parametrize("kind", MATCHING)

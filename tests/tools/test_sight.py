@@ -169,11 +169,6 @@ async def test_no_rename_replaces_an_unread_file(bench, is_open):
     assert after == {"f": "shim\n", "g": None, "h": BASE}
 
 
-async def test_an_empty_file_holds_nothing_to_see(bench):
-    bench.start({"f": ""})
-    assert await bench.ok("write_file", path="f", content="x\n") == "Rewrote f (1 line)."
-
-
 MARKED = {
     "line cut": "x = 'y [line cut: 6008 characters]\n",
     "search cut": "x [line cut]\n",

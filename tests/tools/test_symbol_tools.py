@@ -125,27 +125,6 @@ async def test_unnamed_documents_have_the_editor_language(bench):
     assert await bench.ok("outline", path="run") == "run, python, 1 lines\nNo definitions."
 
 
-@pytest.mark.parametrize("path", ["x.kt", "ignored/x.kt", "untitled:1"])
-async def test_references_without_grammar_start_with_own_file(bench, path):
-    text = "fun foo() {}\nfun bar() { foo() }\nfun food() {}\n"
-    disk, opened = ({}, {path: text}) if ":" in path else ({path: text}, {})
-    bench.start({"a.kt": "foo()\n", ".gitignore": "ignored/\n", **disk}, opened)
-    assert await told(bench, "references", path, 2, "foo") == (
-        "3 references of `foo` (by syntax, names only: check the hits)\n"
-        f"{path}:1: fun foo() {{}}\n{path}:2: fun bar() {{ foo() }}\na.kt:1: foo()"
-    )
-
-
-async def test_this_turns_edits_and_open_documents_are_seen(bench):
-    bench.start(TREE, {"geo/shapes.py": "\n\nclass Circle: pass\n"})
-    await bench.ok("write_file", path="new.py", content="class Circle:\n    pass\n")
-    text = await told(bench, "definition", "app.py", 1, "Circle")
-    assert "geo/shapes.py:3 (class)" in text
-    assert "new.py:1-2 (class)" in text
-    await bench.ok("delete_file", path="new.py")
-    assert "new.py" not in await told(bench, "definition", "app.py", 1, "Circle")
-
-
 async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
     bench.start(TREE)
     uri, outside = (bench.path / "app.py").as_uri(), "file:///usr/lib/python3/typing.py"
@@ -170,15 +149,6 @@ async def test_the_editor_is_asked_first_where_its_text_is_the_models(bench):
     await bench.ok("edit_file", path="app.py", old_text="def main", new_text="def start")
     assert "by syntax" in await told(bench, "definition", "app.py", 8, "Circle", editor)
     assert editor.asked == []
-
-
-async def test_the_editor_names_a_file_through_a_link(bench):
-    bench.start(TREE)
-    (bench.path / "lib").symlink_to("geo")
-    app = (bench.path / "app.py").as_uri()
-    target = Target((bench.path / "lib/shapes.py").as_uri(), 1, 1)
-    text = await told(bench, "references", "app.py", 8, "Circle", KnowingEditor({app: TREE["app.py"]}, (target,)))
-    assert text.endswith("geo/shapes.py:1: class Circle:")
 
 
 async def test_what_the_editor_shows_goes_with_every_definition(bench):
@@ -278,12 +248,6 @@ async def test_any_symbol_is_data(bench, symbol):
 def start_large_outline(bench):
     bench.start({"a.py": "def f(a, b):\n    return a + b\n" * 5_000})
     return asyncio.create_task(bench.call("outline", path="a.py"))
-
-
-async def test_a_large_file_has_an_outline(bench):
-    output = await start_large_outline(bench)
-    assert not output.is_error
-    assert "class" not in output.text
 
 
 @pytest.mark.timing

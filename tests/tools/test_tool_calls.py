@@ -1,6 +1,5 @@
 """What a model sees of the tools, and what becomes of calls that are wrong."""
 
-import asyncio
 import json
 import logging
 from pathlib import Path
@@ -16,7 +15,7 @@ from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolUseBlock
 from thinklsp.core.text_safety import RESULT_LIMIT, sanitize_message
 from thinklsp.core.tool_type import ToolOutput
-from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, build_tool_specs, select_tools
+from thinklsp.tools.registry import TOOLS, TOOLS_WITH_COMMANDS, build_tool_specs
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, build_arguments_schema, call, describe
 
 GOLDEN = Path(__file__).with_name("tool_specs.json")
@@ -40,17 +39,6 @@ def test_schemas_are_plain():
         assert spec.input_schema["additionalProperties"] is False
         for schema in spec.input_schema["properties"].values():
             assert schema["description"].endswith((".", "}."))
-
-
-def test_modes():
-    names = {mode: [tool.name for tool in select_tools(mode)] for mode in ("agent", "ask", "plan")}
-    assert names["agent"] == [
-        "read_file", "list_files", "search_text", "outline", "diagnostics", "definition", "references", "edit_file",
-        "write_file", "rename_file", "delete_file", "ask_user", "plan",
-    ]  # fmt: skip
-    looking = ["read_file", "list_files", "search_text", "outline", "diagnostics", "definition", "references"]
-    assert names["ask"] == names["plan"] == [*looking, "ask_user", "plan"]
-    assert [tool.name for tool in TOOLS if tool.read_only] == [*looking, "plan"]
 
 
 SECRET = "`.env` may contain secrets (`.env*`). The user can let tools read it with `allow_protected`."
@@ -202,21 +190,6 @@ async def test_every_result_is_bounded(bench):
     assert len(text) <= RESULT_LIMIT
     assert text.startswith("<U+001B>")
     assert text.endswith("this is the beginning]")
-
-
-async def test_cancellation_passes_through(bench):
-    begun = asyncio.Event()
-
-    async def wait():
-        begun.set()
-        await asyncio.Event().wait()
-
-    bench.start().tools = (Playing(wait),)
-    task = asyncio.create_task(bench.call("playing"))
-    await begun.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 async def test_plan_and_question(bench):

@@ -172,18 +172,6 @@ def test_sizes_are_bounded(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["big", "fits"]
 
 
-def test_missing_is_none_and_not_an_error(tmp_path):
-    with Root(str(tmp_path)) as root:
-        for parts in [("no",), ("no", "such", "file")]:
-            assert reach(root, parts) == [None, None, None]
-
-
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with Root(str(tmp_path)) as root, pytest.raises(PathRefused, match="not a folder"):
-        root.create(RelPath.build(("file", "below")), b"x")
-
-
 @pytest.fixture
 def one_and_two(tmp_path):
     tree(tmp_path, {"one/f": "one", "two/f": "two"})

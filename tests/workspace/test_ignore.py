@@ -64,44 +64,6 @@ def _walk(root, rules, folder=()):
         yield from _walk(root, rules, (*folder, name))
 
 
-def test_a_walk_takes_what_is_asked_for_singly(tmp_path):
-    names = [f"{name}{end}" for name in ("a", "keep", "line\nend", "é🙂", "x" * 250) for end in ("", ".py", ".log")]
-    for folder in ("", "b", "b/c", "build", ".git", "no/rules"):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (tmp_path / folder / name).write_text("x")
-    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n/keep.py\nb/**/*.py\n**/end\n")
-    (tmp_path / "b" / ".gitignore").write_text("!keep.log\n!c/a.py\n")
-    with Root(str(tmp_path)) as root:
-        rules = IgnoreRules(root)
-        singly = [
-            path for path in sorted(tmp_path.rglob("*"))
-            if path.is_file() and not rules.is_ignored(path.relative_to(tmp_path).parts)
-        ]  # fmt: skip
-        walked = {tmp_path / path for path in _walk(root, IgnoreRules(root))}
-    assert walked == set(singly)
-    assert len(walked) > 20
-
-
-def test_ignored_folder_is_listed_if_named(tmp_path):
-    (tmp_path / "build" / "in").mkdir(parents=True)
-    (tmp_path / ".gitignore").write_text("build/\n*.log\n")
-    (tmp_path / "build" / "in" / ".gitignore").write_text("*.tmp\n")
-    with Root(str(tmp_path)) as root:
-        rules = {start: IgnoreRules(root, start) for start in ((), ("build",), ("build", "in"))}
-        names = ("a.py", "a.log", "a.tmp")
-        found = {name: [one.is_ignored(("build", "in", name)) for one in rules.values()] for name in names}
-    assert [one.is_start_ignored for one in rules.values()] == [False, True, True]
-    # Below such a folder only the rules in it count.
-    assert found == {"a.py": [True, False, False], "a.log": [True, False, False], "a.tmp": [True, True, True]}
-
-
-def test_the_last_pattern_that_is_about_a_name_decides(tmp_path):
-    (tmp_path / ".gitignore").write_text("*.log\n!keep.log\nb/**\n")
-    with Root(str(tmp_path)) as root:
-        assert find_taken(IgnoreRules(root), ("a.log", "keep.log", "b/keep.log", "b.py")) == ["keep.log", "b.py"]
-
-
 def test_names_that_nobody_looked_at_are_left_out(tmp_path):
     with Root(str(tmp_path)) as root:
         (tmp_path / ".gitignore").write_text("a*")

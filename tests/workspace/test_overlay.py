@@ -97,24 +97,6 @@ def _replayed(start, edits, folder):
     return files
 
 
-def test_net_changes(ws):
-    overlay = overlay_of(ws)
-    at = overlay.view.resolve
-    overlay.write(at("x"), "made")
-    overlay.rename(at("x"), at("d/y"))
-    overlay.rename(at("a"), at("x"))
-    overlay.write(at("x"), "renamed and edited")
-    overlay.write(at("b"), "changed")
-    overlay.write(at("b"), "text b")
-    overlay.write(at("new/z"), "short life")
-    overlay.delete(at("new/z"))
-    uri = ws[0].as_uri()
-    assert set(overlay.build_edit_set().files) == {
-        FileEdit(f"{uri}/d/y", "d/y", None, "made"),
-        FileEdit(f"{uri}/a", "a", "text a", "renamed and edited", None, f"{uri}/x", "x"),
-    }
-
-
 def test_names_of_folders_and_files_do_not_mix(ws):
     overlay = overlay_of(ws)
     at = overlay.view.resolve

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,10 +10,8 @@ import pytest
 
 from tests.support.in_process import in_process
 from tests.support.shadowing import tree
-from thinklsp.agent.prompts import extract_user_text, format_readable_folders
-from thinklsp.core.errors import PathRefused, SettingsError
+from thinklsp.core.errors import PathRefused
 from thinklsp.lsp.editor.snapshots import Snapshots
-from thinklsp.settings.user_file import UserFile
 from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
@@ -62,15 +58,6 @@ def test_a_document_that_comes_after_a_read_is_ignored(view, ws):
     assert [one.read(one.resolve(path)).text for path in ("a.py", "src/b.py")] == ["disk a", "buffer"]
 
 
-def test_one_folder(view, ws):
-    one = view()
-    for written in ("src/b.py", "./src//b.py", str(ws / "src/b.py"), (ws / "src/b.py").as_uri()):
-        place = one.resolve(written)
-        assert (place.label, place.uri) == ("src/b.py", (ws / "src/b.py").as_uri())
-        assert one.read(place).text == "disk b"
-    assert one.read(one.resolve("no.py")) is None
-
-
 REFUSED = [
     "", " ", "a\0b", "../x", "src/../../x", "/etc/passwd", "file:///etc/passwd", "file://evil/x", "https://x/y",
     "untitled:Untitled-1", "git:/x", "src/" + "x" * 256, "/".join("d" * 70), "file:///a%2fb",
@@ -105,14 +92,6 @@ def test_several_folders(view, ws):
     assert [place.label for place in many.resolve_folder(None)] == ["app", "app-2", "x-y"]
 
 
-def test_a_folder_reached_through_a_link_is_one_folder(view, ws):
-    uri = (ws / "src/b.py").as_uri()
-    linked = view([(str(ws.parent / "alias"), "ws")], [doc(uri)])
-    assert linked.read(linked.resolve("src/b.py")).text == "buffer"
-    assert linked.resolve("src/b.py").uri == uri
-    assert linked.resolve("a.py").uri == (ws.parent / "alias/a.py").as_uri()
-
-
 def test_open_documents_win_over_disk(view, ws):
     uris = {name: (ws / name).as_uri() for name in ("a.py", "src/b.py")}
     mixed = view(documents=[doc(uris["a.py"].replace("a.py", "%61.py"))])
@@ -121,16 +100,6 @@ def test_open_documents_win_over_disk(view, ws):
     assert (b.text, b.source, b.version) == ("disk b", "disk", None)
     assert mixed.resolve("a.py").uri.endswith("%61.py")
     assert [place.label for place in mixed.list_open_places()] == ["a.py"]
-
-
-def test_disk_is_read_once_and_a_look_in_passing_is_not_kept(view, ws):
-    once = view()
-    place = once.resolve("a.py")
-    assert once.peek(place).text == "disk a"
-    (ws / "a.py").write_text("later")
-    assert once.read(place).text == "later"
-    (ws / "a.py").write_text("too late")
-    assert once.read(place).text == once.peek(place).text == "later"
 
 
 def test_documents_without_a_path_here(view, ws):
@@ -269,16 +238,6 @@ def test_what_a_listing_names_lies_where_a_path_says(view, ws, more, start):
         some.build_places(deep, ["x"])
 
 
-def test_a_removed_folder_stops_its_tools(view, ws):
-    some = view()
-    place = some.resolve("a.py")
-    some.folders[0].root.close()
-    with pytest.raises(PathRefused, match="closed"):
-        some.read(place)
-    with pytest.raises(PathRefused, match="closed"):
-        some.find_kind(some.resolve_folder(None)[0])
-
-
 def test_where_a_search_begins(view, ws):
     one, several, none = view(), view((("src", "src"), ("other", "o"))), view((), [doc("untitled:new")])
     for written in (None, "", ".", "./", "/", " "):
@@ -295,27 +254,6 @@ def test_where_a_search_begins(view, ws):
     assert (none.find_kind(document), none.list_folder(document), view().find_kind(document)) == ("file", None, None)
     with pytest.raises(PathRefused, match="has been closed"):
         several.build_place(one.folders[0].root, ("src",))
-
-
-def test_document_opened_through_a_link_is_its_file(view, tmp_path):
-    """What stands in the editor counts, and is what an edit goes to, in the editor's own spelling."""
-    real = tree(tmp_path / "real", {"sub/f.py": "on disk"})
-    (real / "loop").symlink_to("loop")
-    for name, target in (("link", "real"), ("deep", "link/sub"), ("away", "/usr")):
-        (tmp_path / name).symlink_to(target)
-    others = [doc(f"file:///{name}") for name in ("usr/x", "away/x", "%00", "loop/x")]
-    own = doc((real / "sub/f.py").as_uri(), "its own", 3)
-    for spelled in (tmp_path / "link/sub/f.py", tmp_path / "deep/f.py"):
-        uri = spelled.as_uri()
-        linked = view([(str(real), "")], [doc(uri, "typed"), *others])
-        for written in ("sub/f.py", uri, str(spelled), own.uri):
-            place = linked.resolve(written)
-            assert (place.label, place.uri, linked.read(place).version) == ("sub/f.py", uri, 7)
-        assert [place.label for place in linked.list_open_places()] == ["sub/f.py"]
-        # Where it is open under its own name, too, that is the one which is meant.
-        for order in ([own, doc(uri, "typed")], [doc(uri, "typed"), own]):
-            both = view([(str(real), "")], order)
-            assert {both.read(both.resolve(written)).text for written in ("sub/f.py", own.uri, uri)} == {"its own"}
 
 
 def test_too_deep_document_has_no_path(view, ws):
@@ -366,32 +304,12 @@ def test_the_workspace_comes_first_and_secrets_stay_secret(tmp_path: Path) -> No
                 view.resolve(outside)
 
 
-def test_without_a_workspace_folder_they_are_read_all_the_same(tmp_path: Path) -> None:
-    with beside(tmp_path, str(tmp_path / "lib"), folders=False) as (view, _):
-        assert view.resolve(str(tmp_path / "lib" / "b.py")).label == "b.py"
-        with pytest.raises(PathRefused):
-            view.resolve("../x")
-
-
 def test_extra_root_in_workspace_is_skipped(tmp_path: Path) -> None:
     with beside(tmp_path, str(tmp_path / "ws" / "lib"), str(tmp_path / "missing")) as (view, problems):
         assert view.extra == ()
         assert view.resolve("a.py").label == "a.py"
         assert len(problems) == 1
         assert "does not exist" in problems[0]
-
-
-def test_only_whole_paths_are_taken_from_the_file() -> None:
-    assert UserFile.parse({"workspace": {"extra_roots": ["/a", "~/b"]}}).workspace.extra_roots == ("/a", "~/b")
-    for wrong in ("lib", "../lib", ""):
-        with pytest.raises(SettingsError, match=r"workspace\.extra_roots"):
-            UserFile.parse({"workspace": {"extra_roots": [wrong]}})
-
-
-def test_extra_roots_are_listed_outside_the_prompt_text() -> None:
-    note = format_readable_folders({"lib": "/home/me/lib"})
-    assert "lib/ is /home/me/lib" in note
-    assert extract_user_text(f"Do it.\n\n{note}") == "Do it."
 
 
 async def test_the_editor_s_view_has_them(tmp_path: Path) -> None:
@@ -407,29 +325,3 @@ async def test_the_editor_s_view_has_them(tmp_path: Path) -> None:
             assert found.text == "theirs"
         present = snapshots.read_state((tmp_path / "lib" / "b.py").as_uri(), snapshots.create_disk_view())
         assert "may only read" in (present.refusal or "")
-
-
-def test_documents_can_be_added_while_a_thread_lists_them(view, ws):
-    """A tool fetches the client's text of its file while another tool searches in a thread."""
-    one, failures, is_done = view(), [], threading.Event()
-
-    def list_all():
-        while not is_done.is_set():
-            try:
-                one.list_documents()
-            except RuntimeError as error:
-                failures.append(error)
-
-    thread = threading.Thread(target=list_all)
-    switch = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        thread.start()
-        for number in range(500):
-            one.add_document(doc((ws / f"{number}.py").as_uri()))
-    finally:
-        sys.setswitchinterval(switch)
-        is_done.set()
-        thread.join()
-    assert failures == []
-    assert len(one.list_documents()) == 500

@@ -18,9 +18,10 @@ from thinklsp.core.edits import EditSet
 from thinklsp.core.errors import PathRefused, ToolFailed
 from thinklsp.core.events import Notice, ToolFinished, ToolStarted
 from thinklsp.core.messages import UserMessage
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.tools.command import describe_ending, format_output
 from thinklsp.tools.runners import ParsedTestRun, find_tests, format_command, parse_test_run
-from thinklsp.tools.tool import CommandResult, Commands, NotPermitted
+from thinklsp.tools.tool import Commands, NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 
 _MAX_REMINDERS = 2

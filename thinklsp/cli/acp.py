@@ -28,8 +28,8 @@ from thinklsp.cli.terminal import ask_line, ask_secret, can_ask, choose, confirm
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
 from thinklsp.settings.access import get_base_url_variable, list_key_variables, list_keyed_providers, resolve_access
+from thinklsp.settings.config_files import make_private, replace_file
 from thinklsp.settings.model import KeyedProvider
-from thinklsp.settings.private_paths import make_private, replace_file
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.settings.user_file import ProviderSection, UserSettings
 

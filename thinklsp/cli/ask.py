@@ -130,7 +130,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result))
     else:
-        create_console(sys.stderr).print(format_usage_line(result["usage"]), style="dim")
+        usage_line = format_usage_line(result["usage"], is_free=turn.config.model.provider == "simulator")
+        create_console(sys.stderr).print(usage_line, style="dim")
     return _exit_code(result, args)
 
 
@@ -204,7 +205,7 @@ async def _run(
         for text in (*engine.user.problems, *filter(None, [note])):
             aside.print(sanitize_text(text), style="yellow", soft_wrap=True)
         turn = await engine.start_turn(request, EditorSettings(), choices)
-        thinking = turn.setup.display == "summary"
+        thinking = turn.display == "summary"
         tools = not args.json or aside.is_terminal
         with turn, AskScreen(None if args.json else sys.stdout, aside, thinking=thinking, tools=tools) as screen:
             try:

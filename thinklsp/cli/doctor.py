@@ -29,7 +29,7 @@ from thinklsp.cli.terminal import (
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
 from thinklsp.settings.access import list_key_variables, list_keyed_providers, resolve_access
-from thinklsp.settings.private_paths import find_config_path
+from thinklsp.settings.config_files import find_config_path
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
@@ -94,7 +94,7 @@ def _build_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         keyed = ", ".join(report["providers"]["keyed"])
         reason = f"providers with a key or a base URL: {keyed}" if keyed else "no provider has a key"
         yield "provider", "none", "the settings are invalid" if report["settings"] is None else reason
-    yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("slow", "ripgrep was not found"))
+    yield "search", *(("ripgrep", "") if report["tools"]["ripgrep"] else ("none", "ripgrep was not found"))
     if (commands := report["commands"]) is not None:
         advice = "set `commands.enabled` in your config.toml to let the model run tests"
         if commands["offered"]:

@@ -33,7 +33,7 @@ from thinklsp.engine.session_commands import (
     format_restored,
 )
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.settings.private_paths import explain_unused_path
+from thinklsp.settings.config_files import explain_unused_path
 from thinklsp.workspace.paths import compute_workspace_key
 from thinklsp.workspace.uri import format_uri, path_to_uri
 

@@ -1,4 +1,4 @@
-"""Create, check, prune, encrypt or copy the database in which a team keeps its sessions."""
+"""Create, check, prune, rewrap or copy the database in which a team keeps its sessions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from thinklsp.sessions.store import SessionStore, copy_sessions
 from thinklsp.settings.admin_file import URL_VARIABLE, load_store_section
 
 if TYPE_CHECKING:
-    from thinklsp.sessions.postgres.maintenance import EncryptionReport
+    from thinklsp.sessions.postgres.maintenance import RewrapReport
 
 _NO_ADDRESS = (
     f"No database is configured. Set {URL_VARIABLE} or [store] url to postgresql://USER@HOST:PORT/DATABASE, or [store] "
     "url_command."
 )
 
-_OWNER_OPS = frozenset({"migrate", "prune", "encrypt"})
+_OWNER_OPS = frozenset({"migrate", "prune", "rewrap"})
 _NO_KEY_COMMAND = (
     "No command for the keys of the tenants is configured. Set [store] key_command, for example to a command that "
     "reads the key from your secret manager."
@@ -36,7 +36,7 @@ _NO_KEY_COMMAND = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = f"{parser.description} The address comes from {URL_VARIABLE} or [store] url."
-    ops = parser.add_subparsers(dest="op", metavar="{migrate,check,prune,encrypt,copy}", required=True)
+    ops = parser.add_subparsers(dest="op", metavar="{migrate,check,prune,rewrap,copy}", required=True)
     migrate = ops.add_parser("migrate", help="create or update the tables, as the role that owns them")
     migrate.add_argument(
         "--role", metavar="ROLE", help="give this role, with which thinklsp connects, the rights that it needs"
@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="delete sessions that have not been used for this long, for example 90d or 12w",
     )
     ops.add_parser(
-        "encrypt",
-        help="encrypt the sessions that are not encrypted yet, and use the current tenant keys for the others, as the "
-        "role that owns the tables",
+        "rewrap", help="encrypt the keys of sessions with the current tenant keys, as the role that owns the tables"
     )
     copy = ops.add_parser("copy", help="copy sessions between this machine's state folder and the database")
     copy.add_argument("direction", choices=("to-database", "to-folder"), help="where to copy the sessions")
@@ -62,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the operation. Returns 1 if `check` finds a problem or if a session could not be copied or encrypted."""
+    """Run the operation. Returns 1 if `check` finds a problem, or if a session or a key failed."""
     section = load_store_section(os.environ)
     if not section.is_shared:
         raise SessionError(_NO_ADDRESS)
@@ -97,10 +95,10 @@ def _maintain(args: argparse.Namespace, url: str, key_command: tuple[str, ...] |
         count = maintenance.prune(url, args.older_than)
         print("1 session was deleted." if count == 1 else f"{count} sessions were deleted.")
         return 0
-    if args.op == "encrypt":
+    if args.op == "rewrap":
         if key_command is None:
             raise SessionError(_NO_KEY_COMMAND)
-        return _print_report(maintenance.encrypt_store(url, partial(TenantKeyCommand, key_command)))
+        return _print_report(maintenance.rewrap_keys(url, partial(TenantKeyCommand, key_command)))
     check = maintenance.check_store(url)
     state = "not encrypted" if key_command is None else "encrypted with [store] key_command"
     for name, value in (*check.facts, ("texts", state)):
@@ -111,15 +109,9 @@ def _maintain(args: argparse.Namespace, url: str, key_command: tuple[str, ...] |
     return 1 if check.problems else 0
 
 
-def _print_report(report: EncryptionReport) -> int:
-    print(f"Sessions encrypted: {report.encrypted}. Keys encrypted with the current tenant key: {report.rewrapped}.")
-    if report.encrypted:
-        print(
-            "The database still contains the earlier rows until `VACUUM FULL` has run. Older backups and log files "
-            "keep them, too."
-        )
+def _print_report(report: RewrapReport) -> int:
+    print(f"Keys encrypted with the current tenant key: {report.rewrapped}.")
     problems = [f"{tenant}: {error}" for tenant, error in report.errors.items()]
-    problems += [f"{' / '.join(owner)}: the session is in use, run the command again later." for owner in report.in_use]
     problems += [f"{' / '.join(owner)}: no key of the tenant decrypts the key of the session." for owner in report.lost]
     for problem in problems:
         print(sanitize_text(problem), file=sys.stderr)

@@ -17,7 +17,7 @@ from thinklsp.engine.session_commands import SessionCommands, SessionScope
 from thinklsp.mcp_client.consent import APPROVALS_NAME, PINS_NAME
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import LOG_NAME, STORE_PATH, USERS_FOLDER, resolve_state_folder
-from thinklsp.settings.private_paths import find_config_path
+from thinklsp.settings.config_files import find_config_path
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.workspace.uri import uri_to_path
 

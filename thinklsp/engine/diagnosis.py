@@ -21,7 +21,14 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic.alias_generators import to_camel
 
 from thinklsp import __version__
-from thinklsp.core.errors import AuthenticationFailed, HeaderRefused, SessionError, SettingsError, ThinkLspError
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    HeaderRefused,
+    SessionError,
+    SettingsError,
+    ThinkLspError,
+    format_install_command,
+)
 from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import build_endpoint, select_adapter
@@ -35,12 +42,12 @@ from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import StateReport, inspect_state_folder, is_owned, resolve_state_folder
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import Access, find_key_source, list_keyed_providers
+from thinklsp.settings.config_files import explain_distrust, find_config_path, read_text
 from thinklsp.settings.model import Provider
 from thinklsp.settings.permissions import PermissionsFile
-from thinklsp.settings.private_paths import explain_distrust, find_config_path, read_text
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings
 from thinklsp.symbols.outline import explain_missing_grammars
-from thinklsp.tools.search import find_ripgrep
+from thinklsp.tools.search import RIPGREP_REQUIREMENT, find_ripgrep
 from thinklsp.tools.shadow_runner import explain_missing_sandbox
 from thinklsp.workspace.view import WorkspaceView
 
@@ -155,7 +162,8 @@ async def describe_environment(
     problems.extend(file["problem"] for file in files if file["problem"] not in (None, *problems))
     has_ripgrep = bool(find_ripgrep(()))
     if not has_ripgrep:
-        problems.append("ripgrep was not found, so searching is slower. Install the package `ripgrep`.")
+        command = format_install_command(RIPGREP_REQUIREMENT)
+        problems.append(f"ripgrep was not found, so the model cannot search. Run {command}.")
     problems += await asyncio.to_thread(explain_missing_grammars)
     return {
         "version": __version__,

@@ -27,7 +27,7 @@ from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.mcp_servers import McpServers
 from thinklsp.engine.session_claims import SessionClaims
 from thinklsp.engine.session_stores import TeamBudgets
-from thinklsp.engine.turn import Turn, TurnSetup
+from thinklsp.engine.turn import Turn
 from thinklsp.engine.turn_config import Choices, build_turn_config, list_overrides
 from thinklsp.engine.turn_request import TurnRequest, check_images, read_excerpts, read_images
 from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sandbox_runner
@@ -75,7 +75,7 @@ class Engine:
         self.store: SessionStore = MemoryStore() if store is None else store
         self.connections = ProviderConnections()
         self._spending = DaySpending()
-        self._budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
+        self.budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
         self.claims = SessionClaims(self.store)
         self._meters: dict[str, ContextMeter] = {}
         self._runner_factory = runner_factory
@@ -83,14 +83,14 @@ class Engine:
         self.models = ServerModels(self.config)
         self.permissions = locate_permissions(self.user, identity)
         self.instructions = ProjectInstructions(self.permissions, self.user.path)
-        self._mcp_servers = McpServers(environment, self.permissions, identity)
+        self.mcp_servers = McpServers(environment, self.permissions, identity)
 
     async def describe_mcp_servers(self, roots: Sequence[Root]) -> dict[str, Any]:
         """Describe the MCP servers of the user and of the workspace folders, without starting one."""
-        return await self._mcp_servers.build_report(roots, self.user)
+        return await self.mcp_servers.build_report(roots, self.user)
 
     async def aclose(self) -> None:
-        await self._mcp_servers.aclose()
+        await self.mcp_servers.aclose()
         await self.connections.aclose()
         await self.store.aclose()
         await self.config.aclose()
@@ -165,32 +165,24 @@ class Engine:
         session = known or await self.open_session(None, request.workspace)
         granted = self._session_approvals.setdefault(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, config.thinking)
-        setup = TurnSetup(
-            display=settings.thinking.display,
-            review=settings.edits.review,
+        self.claims.claim(session.id, turn_id)
+        return Turn(
+            turn_id,
+            self,
+            request,
+            session,
+            config,
+            now.user,
+            settings,
             notices=(*config_notices, *notices),
             excerpts=excerpts,
             images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
-            release=self.claims.claim(session.id, turn_id),
-            take_queued=partial(self.claims.take, session.id, turn_id, request),
-            admit_call=self._budgets.admit_call,
-            instructions=self.instructions,
-            service_id=identify_service(self.resolve_host(provider)),
             choose_model=self._create_model_query(provider, model, build_config),
+            service_id=identify_service(self.resolve_host(provider)),
             commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
-            prepare_tools=partial(self._mcp_servers.prepare_tools, request, self.user, session.id),
-        )
-        return Turn(
-            turn_id,
-            request,
-            session,
-            config,
-            setup,
-            self.store,
-            self.get_meter(session.id),
-            UsageLedger(self._spending),
-            EditOverlay(request.view),
+            usage=UsageLedger(self._spending),
+            overlay=EditOverlay(request.view),
         )
 
     def get_meter(self, session_id: str) -> ContextMeter:
@@ -205,7 +197,7 @@ class Engine:
         """Discard the context meter and the approvals of a deleted session."""
         self._meters.pop(session_id, None)
         self._session_approvals.pop(session_id, None)
-        self._mcp_servers.forget_session(session_id)
+        self.mcp_servers.forget_session(session_id)
 
     def resolve_target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
         """Return the provider and the model for a turn with the given settings.

@@ -29,8 +29,8 @@ from thinklsp.core.errors import PathRefused, SettingsError, TurnRefused
 from thinklsp.core.messages import Conversation
 from thinklsp.core.text_safety import format_path
 from thinklsp.core.tool_type import Ask
+from thinklsp.settings.config_files import has_own_skills, locate_own_skills, shorten_home
 from thinklsp.settings.permissions import PermissionsFile, RememberedPermissions
-from thinklsp.settings.private_paths import has_own_skills, locate_own_skills, shorten_home
 from thinklsp.tools.skill_files import (
     MAX_SKILLS,
     SKILL_FILE_NAME,

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.tool_type import Ask
-from thinklsp.sandbox.process import CommandLimits
+from thinklsp.sandbox.process import CommandLimits, CommandResult
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.user_file import CommandsSection, UserSettings
 from thinklsp.tools.command import Approval, PermissionRules, build_question, decide, derive_rule
 from thinklsp.tools.runners import Words, format_command
 from thinklsp.tools.shadow_runner import ShadowRunner, explain_missing_sandbox
-from thinklsp.tools.tool import CommandResult, NotPermitted
+from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 
 _LOG = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from thinklsp.http.routes import load_default_trust, load_libraries
 from thinklsp.http.transport import Transport
 from thinklsp.providers.catalogue import Catalogue, find_model
 from thinklsp.sessions.state_folder import resolve_state_folder
+from thinklsp.settings.config_files import FileStamp, find_config_path, read_file_stamp
 from thinklsp.settings.model import KeyedProvider
 from thinklsp.settings.permissions import PermissionsFile
-from thinklsp.settings.private_paths import FileStamp, find_config_path, read_file_stamp
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.registry import TOOLS, build_tool_specs

@@ -168,8 +168,8 @@ class WorkspaceSessions:
         """Set the effort, thinking or model for a session, or for all later turns outside a session.
 
         The result has the keys `value`, `effective`, `choices` and `notice`. For the setting `model`, it also has the
-        key `models`. If no value is given, only return the current value. Raises SettingsError for an invalid value,
-        and SessionError if the session does not exist.
+        keys `provider` and `models`. If no value is given, only return the current value. Raises SettingsError for an
+        invalid value, and SessionError if the session does not exist.
         """
         session = None if session_id is None else await self.get(session_id)
         connection, in_session = self._preferences.choices, ({} if session is None else session.choices)
@@ -198,9 +198,10 @@ class WorkspaceSessions:
         try:
             model, plan, sent_thinking = self._plan_turn(settings)
             sent = {"effort": sent_thinking.effort or model.default_effort, "thinking": sent_thinking.form}
-            effective, notice = sent.get(key, model.id or None), " ".join(plan.notices) or None
+            provider, effective = model.provider, sent.get(key, model.id or None)
+            notice = " ".join(plan.notices) or None
         except ThinkLspError as error:
-            effective, notice = None, str(error)
+            provider, effective, notice = None, None, str(error)
         models = self._engine.list_model_choices(settings.provider)
         answer: Result = {
             "value": _format_value(key, settings),
@@ -208,7 +209,9 @@ class WorkspaceSessions:
             "choices": list(_VALUES[key]) if key in _VALUES else [_AUTO, *models],
             "notice": notice,
         }
-        return answer | {"models": list(_describe_models(self._engine))} if key == "model" else answer
+        if key == "model":
+            answer |= {"provider": provider, "models": list(_describe_models(self._engine))}
+        return answer
 
     def _describe_cache_loss(self, session_id: str, before: Settings, after: Settings) -> str | None:
         """Return a notice about what the provider reads again because of a choice, or None if its cache stays valid.
@@ -225,8 +228,10 @@ class WorkspaceSessions:
             return None
         price = new_model.price
         cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
-        price_text = "cost unknown" if cost is None else f"about ${cost:.4f}"
-        return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens ({price_text})."
+        cost_text = " (cost unknown)" if cost is None else f" (about ${cost:.4f})"
+        # The offline model costs nothing.
+        suffix = "" if new_model.provider == "simulator" else cost_text
+        return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens{suffix}."
 
     def _plan_turn(self, settings: Settings) -> tuple[ModelInfo, ThinkingPlan, Thinking]:
         """Return the next turn's model, its plan, and the thinking that remains after the fallbacks."""

@@ -25,7 +25,7 @@ from thinklsp.core.text_safety import escape_invisible, to_one_line
 from thinklsp.core.tool_type import Ask
 from thinklsp.mcp_client.server_config import ListedTool, OfferedServer, ServerConfig, compute_digest
 from thinklsp.mcp_client.tool_schemas import hash_tool, is_usable_tool_name, list_content
-from thinklsp.settings.private_paths import lock_folder, make_private, read_text, replace_file
+from thinklsp.settings.config_files import lock_folder, make_private, read_text, replace_file
 
 APPROVALS_NAME, PINS_NAME = "mcp-approvals.json", "mcp-pins.json"
 USE, NONE_OF_THEM = "Use it", "None of them now"

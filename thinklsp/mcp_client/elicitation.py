@@ -112,7 +112,7 @@ class FormQuestions:
             question = escape_invisible(f"{question}\n{name}:" if len(properties) > 1 else question)
             is_required = isinstance(required, list) and name in required
             if choices is None:
-                answer = await self._ask_for_text(name, properties[name], question, is_required=is_required)
+                answer = await self._ask_for_text(name, properties[name]["type"], question, is_required=is_required)
             else:
                 chosen = await self._ask(question, (*choices, _DECLINE))
                 answer = {name: choices[chosen]} if chosen in choices else None
@@ -126,9 +126,7 @@ class FormQuestions:
             f"The MCP server `{self._server}` asked the user {reason}. The question was declined without an answer."
         )
 
-    async def _ask_for_text(
-        self, name: str, schema: Mapping[str, Any], question: str, *, is_required: bool
-    ) -> dict[str, Any] | None:
+    async def _ask_for_text(self, name: str, kind: str, question: str, *, is_required: bool) -> dict[str, Any] | None:
         """Return the content of a field, which is empty if the user leaves it out, or None if the user declines."""
         problem = ""
         for _ in range(_MAX_TRIES):
@@ -138,7 +136,7 @@ class FormQuestions:
             if not text and not is_required:
                 return {}
             try:
-                return {name: _parse(text, schema)}
+                return {name: _parse(text, kind)}
             except ValueError as error:
                 problem = f"\n{error}"
         return None
@@ -167,34 +165,15 @@ def _list_options(field: object) -> dict[str, Any] | None:
     return options if len(options) == len(values) and _DECLINE not in options else None
 
 
-def _parse(text: str, schema: Mapping[str, Any]) -> str | float:
+def _parse(text: str, kind: str) -> str | float:
     """Return the value for the user's text. Raises ValueError with a sentence for the user."""
-    kind = schema["type"]
     if kind == "string":
-        low, high = schema.get("minLength"), schema.get("maxLength")
-        if not _is_between(len(text), low, high) or len(text) > _MAX_ANSWER_CHARACTERS:
-            raise ValueError(f"The text must have {_describe_range(low, high)} characters.")
-        return text
+        return text[:_MAX_ANSWER_CHARACTERS]
     try:
         value = int(text) if kind == "integer" else float(text)
         # An integer that is too large for a float raises OverflowError.
-        is_finite = math.isfinite(value)
+        if math.isfinite(value):
+            return value
     except (ValueError, OverflowError):
-        is_finite = False
-    if not is_finite:
-        raise ValueError(f"The answer must be a {'whole ' if kind == 'integer' else ''}number.")
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if not _is_between(value, low, high):
-        raise ValueError(f"The number must be {_describe_range(low, high)}.")
-    return value
-
-
-def _is_between(value: float, low: object, high: object) -> bool:
-    is_small = isinstance(low, int | float) and value < low
-    return not is_small and not (isinstance(high, int | float) and value > high)
-
-
-def _describe_range(low: object, high: object) -> str:
-    words = [f"at least {low}"] if isinstance(low, int | float) else []
-    words += [f"at most {high}"] if isinstance(high, int | float) else []
-    return " and ".join(words) or f"at most {_MAX_ANSWER_CHARACTERS:,}"
+        pass
+    raise ValueError(f"The answer must be a {'whole ' if kind == 'integer' else ''}number.")

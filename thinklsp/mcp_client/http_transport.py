@@ -1,7 +1,7 @@
 """The transport between the MCP SDK and a server at a URL, with limits on everything that the server sends.
 
-The connection uses the proxy and the certificates of the user, as connections to providers do. Requests go only to the
-server's own origin. This module imports the SDK and its HTTP library, so only `connection` imports it, in a thread.
+The connection uses the proxy and the certificates of the user, as connections to providers do. The SDK sends nothing
+to another origin. This module imports the SDK and its HTTP library, so only `connection` imports it, in a thread.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
             headers["authorization"] = f"Bearer {token}"
         route = find_route(urlsplit(self._url), proxy)
         try:
-            transport = _BoundedTransport(
-                _open_transport(route, ca_bundle), httpx2.URL(self._url), self._fail, config.offers
-            )
+            transport = _BoundedTransport(_open_transport(route, ca_bundle), self._fail, config.offers)
             self._client = httpx2.AsyncClient(
                 transport=transport, headers=headers, trust_env=False, follow_redirects=False,
                 # The SDK follows redirects within the origin itself, up to this number.
@@ -122,19 +120,14 @@ _Fail = Callable[[str], httpx2.TransportError]
 
 
 class _BoundedTransport(httpx2.AsyncBaseTransport):
-    """A transport that refuses other origins, compressed answers and answers above the limits."""
+    """A transport that refuses compressed answers and answers above the limits."""
 
-    def __init__(
-        self, inner: httpx2.AsyncHTTPTransport, url: httpx2.URL, fail: _Fail, is_wanted: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, is_wanted: Callable[[str], bool]) -> None:
         self._inner = inner
-        self._origin = _find_origin(url)
         self._fail = fail
         self._is_wanted = is_wanted
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if _find_origin(request.url) != self._origin:
-            raise self._fail(f"redirects to {request.url.host}, and thinklsp sends nothing to another origin")
         try:
             response = await self._inner.handle_async_request(request)
         except httpx2.TransportError as fault:
@@ -197,7 +190,3 @@ class _CountedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def _find_origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -166,8 +166,8 @@ def _build_user_config(name: str, entry: McpServerSection, section: McpSection) 
     )  # fmt: skip
 
 
-class _ProjectEntry(BaseModel):
-    """The keys of a project's entry that thinklsp uses. Environment variables are often written as numbers."""
+class _OfferedEntry(BaseModel):
+    """The keys of an offered entry that thinklsp uses. Environment variables are often written as numbers."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -182,19 +182,92 @@ class _ProjectEntry(BaseModel):
 _FORMS = {"args": "a list of texts", "env": "an object of texts", "headers": "an object of texts"}
 
 
+@dataclass(frozen=True, slots=True)
+class ClientServer:
+    """A server that the client of the agent names, with an entry in the form of a project's file."""
+
+    name: str
+    entry: Mapping[str, Any] = field(repr=False)
+
+
+def offer_client_servers(servers: Sequence[ClientServer], folder: str, user: UserSettings) -> Offers:
+    """Return the servers that the client of the agent names. They never replace the user's own servers.
+
+    `folder` is the path of the session's folder without links, in which programs run.
+    """
+    offers = _OfferList(user, "client")
+    for server in servers[:MAX_SERVERS]:
+        # Clients show names that people write, with spaces and dots.
+        name = server.name.translate(str.maketrans(" .", "__"))
+        offers.add(name, server.entry, folder, "the client", "of the client")
+    if len(servers) > MAX_SERVERS:
+        offers.notices.append(f"The client names {len(servers)} MCP servers. Only the first {MAX_SERVERS} are offered.")
+    return offers.build()
+
+
 def read_project_servers(roots: Sequence[Root], user: UserSettings) -> Offers:
     """Read the servers that the files of the workspace folders name. A name of the user's own file is left out."""
-    by_name: dict[str, OfferedServer] = {}
-    notices: list[str] = []
+    offers = _OfferList(user, "project")
     for root in roots:
         for path, key in _FILES:
             place = f"`{path.label}`" if len(roots) == 1 else f"`{path.label}` in {root.path}"
-            for name, entry in _read_entries(root, path, key, notices):
-                try:
-                    _add_project_server(by_name, name, entry, (root.path, place), user)
-                except _WrongEntry as wrong:
-                    notices.append(f"The MCP server `{_show(name) or '(no name)'}` in {place} is {wrong}.")
-    return tuple(by_name[name] for name in sorted(by_name)), tuple(notices)
+            for name, entry in _read_entries(root, path, key, offers.notices):
+                if not (isinstance(entry, Mapping) and entry.get("disabled") is True):
+                    offers.add(name, entry, root.path, place, f"in {place}")
+    return offers.build()
+
+
+class _OfferList:
+    """The servers of a project or of the client, with a sentence for each entry that is not used."""
+
+    def __init__(self, user: UserSettings, source: Literal["project", "client"]) -> None:
+        self._user = user
+        self._source: Literal["project", "client"] = source
+        self._by_name: dict[str, OfferedServer] = {}
+        self.notices: list[str] = []
+
+    def build(self) -> Offers:
+        return tuple(self._by_name[name] for name in sorted(self._by_name)), tuple(self.notices)
+
+    def add(self, name: str, entry: object, folder: str, place: str, where: str) -> None:
+        """Offer the server of an entry, or note why it is not used. `place` and `where` name the entry's source."""
+        try:
+            self._add(name, entry, folder, place)
+        except _WrongEntry as wrong:
+            self.notices.append(f"The MCP server `{_show(name) or '(no name)'}` {where} is {wrong}.")
+
+    def _add(self, name: str, entry: object, folder: str, place: str) -> None:
+        if name in self._user.file.mcp.servers:
+            raise _WrongEntry("not used, because your config.toml has a server of that name")
+        digest = compute_digest(entry)
+        if (earlier := self._by_name.get(name)) is not None:
+            if (earlier.digest, earlier.folder) != (digest, folder):
+                raise _WrongEntry(f"not used, because {earlier.place} has a server of that name")
+            return
+        is_project = self._source == "project"
+        try:
+            parsed = _parse_entry(entry)
+            plain = self._build_config(name, parsed, folder, str)
+            config = plain
+            if is_project:
+                config = self._build_config(name, parsed, folder, lambda text: _expand(text, folder, self._user))
+            config = replace(_check(config), is_sandboxed=self._user.file.mcp.sandbox and config.url is None)
+        except _WrongEntry as wrong:
+            raise _WrongEntry(f"off: {wrong}") from None
+        # The values of the user's variables may be secrets, so the description contains the variables instead.
+        description = describe_server(plain, has_values=is_project)
+        self._by_name[name] = OfferedServer(config, place, folder, digest, description)
+
+    def _build_config(self, name: str, entry: _OfferedEntry, folder: str, expand: Callable[[str], str]) -> ServerConfig:
+        if entry.url is not None:
+            headers = {key: expand(str(value)) for key, value in (entry.headers or {}).items()}
+            return ServerConfig(name, url=expand(entry.url), headers=headers, source=self._source)
+        command = tuple(expand(word) for word in (entry.command or "", *(entry.args or ())))
+        env = {key: expand(str(value)) for key, value in (entry.env or {}).items()}
+        cwd = folder if entry.cwd is None else expand(entry.cwd)
+        if not cwd.startswith(("/", "${")):
+            raise _WrongEntry("`cwd` must be an absolute path, or begin with `${workspaceFolder}`")
+        return ServerConfig(name, command, env, cwd, source=self._source)
 
 
 def _read_entries(root: Root, path: RelPath, key: str, notices: list[str]) -> list[tuple[str, Any]]:
@@ -223,32 +296,7 @@ def _parse_file(data: bytes, key: str) -> Mapping[str, Any] | None:
     return entries if isinstance(entries, dict) else None
 
 
-def _add_project_server(
-    by_name: dict[str, OfferedServer], name: str, entry: object, where: tuple[str, str], user: UserSettings
-) -> None:
-    """Add the server of an entry in a folder. Raises _WrongEntry if the entry is not used."""
-    folder, place = where
-    if isinstance(entry, Mapping) and entry.get("disabled") is True:
-        return
-    if name in user.file.mcp.servers:
-        raise _WrongEntry("not used, because your config.toml has a server of that name")
-    digest = compute_digest(entry)
-    if (earlier := by_name.get(name)) is not None:
-        if (earlier.digest, earlier.folder) != (digest, folder):
-            raise _WrongEntry(f"not used, because {earlier.place} has a server of that name")
-        return
-    try:
-        parsed = _parse_project_entry(entry)
-        config = _check(_build_project_config(name, parsed, folder, lambda text: _expand(text, folder, user)))
-    except _WrongEntry as wrong:
-        raise _WrongEntry(f"off: {wrong}") from None
-    # The values of the user's variables may be secrets, so the description contains the variables instead.
-    description = describe_server(_build_project_config(name, parsed, folder, lambda text: text), has_values=True)
-    config = replace(config, is_sandboxed=user.file.mcp.sandbox and config.url is None)
-    by_name[name] = OfferedServer(config, place, folder, digest, description)
-
-
-def _parse_project_entry(entry: object) -> _ProjectEntry:
+def _parse_entry(entry: object) -> _OfferedEntry:
     if not isinstance(entry, Mapping):
         raise _WrongEntry("it must be an object")
     kind, is_http = entry.get("type"), entry.get("url") is not None
@@ -262,22 +310,10 @@ def _parse_project_entry(entry: object) -> _ProjectEntry:
     if (entry.get("command") is None) != is_http:
         raise _WrongEntry("it needs either `command` or `url`")
     try:
-        return _ProjectEntry.model_validate(entry)
+        return _OfferedEntry.model_validate(entry)
     except ValidationError as error:
         key = str(error.errors(include_url=False, include_input=False, include_context=False)[0]["loc"][0])
         raise _WrongEntry(f"`{key}` must be {_FORMS.get(key, 'a text')}") from None
-
-
-def _build_project_config(name: str, entry: _ProjectEntry, folder: str, expand: Callable[[str], str]) -> ServerConfig:
-    if entry.url is not None:
-        headers = {key: expand(str(value)) for key, value in (entry.headers or {}).items()}
-        return ServerConfig(name, url=expand(entry.url), headers=headers, source="project")
-    command = tuple(expand(word) for word in (entry.command or "", *(entry.args or ())))
-    env = {key: expand(str(value)) for key, value in (entry.env or {}).items()}
-    cwd = folder if entry.cwd is None else expand(entry.cwd)
-    if not cwd.startswith(("/", "${")):
-        raise _WrongEntry("`cwd` must be an absolute path, or begin with `${workspaceFolder}`")
-    return ServerConfig(name, command, env, cwd, source="project")
 
 
 def _expand(text: str, folder: str, user: UserSettings) -> str:
@@ -309,58 +345,3 @@ def _find_value(variable: str, folder: str, user: UserSettings) -> str:
         raise _WrongEntry(f"it uses the variable `{name}`, which is not set in the environment")
     advice = "to pass it on, add its name to `project_env` of `[mcp]` in your config.toml"
     raise _WrongEntry(f"it uses the variable `{name}`; {advice}")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientServer:
-    """A server as the client names it: a command with its arguments, or a URL. `type` is the kind of transport."""
-
-    name: str
-    type: str = "stdio"
-    command: str | None = None
-    args: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    url: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-def offer_client_servers(servers: Sequence[ClientServer], folder: str, user: UserSettings) -> Offers:
-    """Return the servers that the client of the agent names. They never replace the user's own servers.
-
-    `folder` is the path of the session's folder without links, in which programs run.
-    """
-    by_name: dict[str, OfferedServer] = {}
-    problems: list[str] = []
-    for server in servers[:MAX_SERVERS]:
-        # Clients show names that people write, with spaces and dots.
-        name = server.name.translate(str.maketrans(" .", "__"))
-        try:
-            config = _check(_build_client_config(name, server, folder, user))
-        except _WrongEntry as wrong:
-            problems.append(f"The MCP server `{_show(server.name) or '(no name)'}` of the client is off: {wrong}.")
-            continue
-        if name in by_name or name in user.file.mcp.servers:
-            reason = "the client names another server" if name in by_name else "your config.toml has a server"
-            problems.append(f"The MCP server `{name}` of the client is not used, because {reason} of that name.")
-            continue
-        entry = {
-            "name": server.name, "type": server.type, "command": server.command, "args": list(server.args),
-            "env": dict(server.env), "url": server.url, "headers": dict(server.headers),
-        }  # fmt: skip
-        by_name[name] = OfferedServer(config, "the client", folder, compute_digest(entry), describe_server(config))
-    if len(servers) > MAX_SERVERS:
-        problems.append(f"The client names {len(servers)} MCP servers. Only the first {MAX_SERVERS} are offered.")
-    return tuple(by_name[name] for name in sorted(by_name)), tuple(problems)
-
-
-def _build_client_config(name: str, server: ClientServer, folder: str, user: UserSettings) -> ServerConfig:
-    if server.type not in ("stdio", "http"):
-        raise _WrongEntry(f"the type `{_show(server.type)}` is not supported; use a server with the type `http`")
-    if (server.command if server.type == "stdio" else server.url) is None:
-        raise _WrongEntry("it has neither a command nor a URL")
-    if server.type == "http":
-        return ServerConfig(name, url=server.url, headers=dict(server.headers), source="client")
-    return ServerConfig(
-        name, (server.command or "", *server.args), dict(server.env), folder, is_sandboxed=user.file.mcp.sandbox,
-        source="client",
-    )  # fmt: skip

@@ -12,7 +12,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -205,27 +204,25 @@ def convert_schema(schema: Mapping[str, Any]) -> Schema:
     Equal schemas yield equal bytes, even if their keys are ordered differently.
     """
     converter = _Converter(schema)
-    root = converter.convert(schema)
-    objects = [each for each in _list_choices(root) if each.get("type", "object") == "object"] if root else [{}]
-    if root is None or not objects:
+    choices, description = converter.list_choices(schema)
+    objects = [choice for choice in choices if choice.get("type", "object") == "object"]
+    if not objects:
         raise SchemaRefused("Its schema does not describe an object with arguments.")
-    united = converter.unite_objects(objects, root.get("description", ""))
     # OpenAI requires `properties` in the schema of every function.
-    encoded = encode_json(_sort_keys({"type": "object", "properties": {}, **united}))
+    united = {"type": "object", "properties": {}, **converter.unite_objects(objects, description)}
+    encoded = json.dumps(united, sort_keys=True).encode()
     if len(encoded) > MAX_TOOL_BYTES:
         raise SchemaRefused(f"Its schema is larger than {MAX_TOOL_BYTES // 1_000} kB.")
     result: Schema = json.loads(encoded)
     return result
 
 
-def _sort_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sort_keys(value[key]) for key in sorted(value)}
-    return [_sort_keys(item) for item in value] if isinstance(value, list) else value
-
-
 class _Converter:
-    """The conversion of one schema. The work is bounded, even for a hostile schema."""
+    """The conversion of one schema. The work is bounded, even for a hostile schema.
+
+    A node becomes a list of choices, each with one `type` and its keywords. An empty choice accepts every value, and an
+    empty list accepts none.
+    """
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -239,44 +236,34 @@ class _Converter:
         if self._steps > _MAX_STEPS:
             raise SchemaRefused("Its schema is too large.")
 
-    def convert(self, node: Any) -> Schema | None:
-        """Return the converted schema, or None if no value satisfies it. Raises SchemaRefused."""
+    def list_choices(self, node: Any) -> tuple[list[Schema], str]:
+        """Return the choices of a node and its description. Raises SchemaRefused."""
         self._spend(1)
-        if node is False:
-            return None
         if not isinstance(node, Mapping):
-            return {}
+            return [] if node is False else [{}], ""
         self._spend(len(node))
-        with self._enter(node):
-            schema = self._convert_keywords(node)
-            for part in self._convert_parts(node):
-                if schema is None or part is None:
-                    return None
-                schema = self._intersect(schema, part)
-            return schema
-
-    @contextmanager
-    def _enter(self, node: Mapping[str, Any]) -> Iterator[None]:
         if len(self._open_nodes) >= _MAX_DEPTH:
             raise SchemaRefused(f"Its schema is nested more than {_MAX_DEPTH} levels deep.")
         self._open_nodes.append(id(node))
-        yield
+        choices, description = self._convert_keywords(node), _build_description(node)
+        for part, part_description in self._list_parts(node):
+            choices, description = self._intersect(choices, part), description or part_description
         self._open_nodes.pop()
+        return choices, description
 
-    def _convert_parts(self, node: Mapping[str, Any]) -> Iterator[Schema | None]:
-        """Yield the schemas that a value must satisfy in addition to the node's own keywords."""
+    def _list_parts(self, node: Mapping[str, Any]) -> Iterator[tuple[list[Schema], str]]:
+        """Yield the choices that a value must satisfy in addition to the node's own keywords."""
         if "$ref" in node:
-            yield self._convert_reference(node["$ref"])
+            yield self._follow(node["$ref"])
         for key in ("$dynamicRef", "$recursiveRef"):
             if key in node:
                 raise SchemaRefused(f"Its schema uses `{key}`, which thinklsp does not support.")
-        for part in _get_list(node, "allOf"):
-            yield self.convert(part)
+        yield from map(self.list_choices, _get_list(node, "allOf"))
         for key in ("anyOf", "oneOf"):
-            if choices := _get_list(node, key):
-                yield self._join(map(self.convert, choices))
+            if nodes := _get_list(node, key):
+                yield self._unite(nodes), ""
 
-    def _convert_reference(self, reference: Any) -> Schema | None:
+    def _follow(self, reference: Any) -> tuple[list[Schema], str]:
         shown = json.dumps(reference[:100]) if isinstance(reference, str) else "a value that is not text"
         if not isinstance(reference, str) or len(reference) > _MAX_REFERENCE or not reference.startswith("#"):
             raise SchemaRefused(f"Its schema refers to {shown}, which is not in the schema itself.")
@@ -293,11 +280,11 @@ class _Converter:
         self._reference_depth += 1
         if self._reference_depth > _MAX_REFERENCE_DEPTH:
             raise SchemaRefused(f"Its schema nests references more than {_MAX_REFERENCE_DEPTH} levels deep.")
-        schema = self.convert(target)
+        found = self.list_choices(target)
         self._reference_depth -= 1
-        return schema
+        return found
 
-    def _convert_keywords(self, node: Mapping[str, Any]) -> Schema | None:
+    def _convert_keywords(self, node: Mapping[str, Any]) -> list[Schema]:
         given = [node["const"]] if "const" in node else _get_list(node, "enum")
         self._spend(len(given))
         # Providers do not accept the other values in `enum`.
@@ -305,20 +292,16 @@ class _Converter:
         kinds = _list_types(node) or [kind for kind in _TYPES if any(_has_type(value, kind) for value in values)]
         if "number" in kinds and "integer" in kinds:
             kinds.remove("integer" if any(isinstance(value, float) for value in values) or "type" in node else "number")
-        description = _build_description(node)
-        if not kinds:
-            return _describe({}, description)
-        choices = []
+        choices = [] if kinds else [Schema()]
         for kind in kinds:
             members = [value for value in values if _has_type(value, kind)]
             if members or not values:
-                choices.append(self._convert_type(node, kind, members))
-        return self._join(choices, description)
+                schema = self._convert_object(node) if kind == "object" else self._convert_type(node, kind, members)
+                choices += [] if schema is None else [schema]
+        return choices
 
-    def _convert_type(self, node: Mapping[str, Any], kind: str, members: Sequence[Any]) -> Schema | None:
+    def _convert_type(self, node: Mapping[str, Any], kind: str, members: Sequence[Any]) -> Schema:
         schema: Schema = {"type": kind}
-        if kind == "object":
-            return self._convert_object(node)
         if members and kind in ("string", "integer", "number"):
             schema["enum"] = list({(isinstance(value, bool), value): value for value in members}.values())
         elif kind in _BOUNDS:
@@ -328,13 +311,14 @@ class _Converter:
             items = [*(rest if isinstance(rest, list) else _get_list(node, "prefixItems"))]
             items += [rest] if isinstance(rest, Mapping) else []
             # OpenAI requires `items` in every array.
-            schema["items"] = self._join(map(self.convert, items)) or {}
+            schema["items"] = _render(self._unite(items)) or {}
         default = _simplify_number(node.get("default"))
         if default is not None and _is_plain_value(default) and _has_type(default, kind):
             schema |= {"default": default} if default in schema.get("enum", (default,)) else {}
         return schema
 
     def _convert_object(self, node: Mapping[str, Any]) -> Schema | None:
+        """Return the converted schema, or None if no value satisfies a required property."""
         given = node.get("properties")
         given = given if isinstance(given, Mapping) else {}
         required = list(dict.fromkeys(name for name in _get_list(node, "required") if isinstance(name, str)))
@@ -345,66 +329,64 @@ class _Converter:
                 raise SchemaRefused(f"It requires the argument {shown}, whose name the providers do not accept.")
         properties: Schema = {name: {} for name in required if name not in given}
         for name in filter(_PROPERTY_NAME.fullmatch, given):
-            value = self.convert(given[name])
-            if value is None and name in required:
+            choices, description = self.list_choices(given[name])
+            if name not in required:
+                # An argument that can be omitted need not be null.
+                choices = [choice for choice in choices if choice.get("type") != "null"]
+            elif not choices:
                 return None
-            # An argument that can be omitted need not be null.
-            if value is not None and name not in required:
-                choices = [choice for choice in _list_choices(value) if choice.get("type") != "null"]
-                value = self._join(choices, value.get("description", ""))
-            if value is not None:
+            if (value := _render(choices, description)) is not None:
                 properties[name] = value
         schema: Schema = {"type": "object"}
         schema |= {key: value for key, value in (("properties", properties), ("required", required)) if value}
         extra = node.get("additionalProperties")
         if not node.get("patternProperties") and (extra is False or isinstance(extra, Mapping)):
-            value = self.convert(extra)
+            value = _render(*self.list_choices(extra))
             schema |= {} if value == {} else {"additionalProperties": False if value is None else value}
         return schema
 
-    def _join(self, choices: Iterable[Schema | None], description: str = "") -> Schema | None:
-        """Return the schema of values that satisfy at least one of the schemas, or None if there is no schema."""
-        distinct: list[Schema] = []
-        for choice in (each for schema in choices if schema is not None for each in _list_choices(schema)):
-            self._spend(len(distinct) + 1)
-            if not _strip_description(choice):
-                return _describe({}, description)
-            _add_choice(distinct, choice)
-        if len(distinct) > 1:
-            return _describe({"anyOf": distinct}, description)
-        return _describe(distinct[0], description) if distinct else None
+    def _unite(self, nodes: Iterable[Any]) -> list[Schema]:
+        """Return the choices of values that satisfy at least one of the nodes."""
+        found = (self.list_choices(node) for node in nodes)
+        return self._join(_describe(each, description) for choices, description in found for each in choices)
 
-    def _intersect(self, first: Schema, second: Schema) -> Schema:
-        """Return a schema that accepts at least the values that satisfy both schemas."""
-        self._spend(1 + len(first.get("properties", ())) + len(second.get("properties", ())))
-        description = first.get("description") or second.get("description") or ""
-        if not _strip_description(first) or not _strip_description(second):
-            return _describe(_strip_description(first) or _strip_description(second), description)
-        if "anyOf" in first and "anyOf" in second:
+    def _join(self, choices: Iterable[Schema]) -> list[Schema]:
+        """Return the distinct choices, with the values of similar choices in one."""
+        distinct: list[Schema] = []
+        for choice in choices:
+            self._spend(len(distinct) + 1)
+            if "type" not in choice:
+                return [{}]
+            _add_choice(distinct, choice)
+        return distinct
+
+    def _intersect(self, first: list[Schema], second: list[Schema]) -> list[Schema]:
+        """Return choices that accept at least the values that both lists accept."""
+        if len(first) > 1 and len(second) > 1:
             return first
-        if "anyOf" in first or "anyOf" in second:
-            pairs = [(one, other) for one in _list_choices(first) for other in _list_choices(second)]
-            return self._join((self._intersect(*pair) for pair in pairs), description) or {}
+        return self._join(self._merge(one, other) for one in first for other in second)
+
+    def _merge(self, first: Schema, second: Schema) -> Schema:
+        """Return a choice that accepts at least the values that satisfy both choices."""
+        ours, theirs = first.get("properties", {}), second.get("properties", {})
+        self._spend(1 + len(ours) + len(theirs))
+        if "type" not in first or "type" not in second:
+            return {**second, **first}
         if first["type"] != second["type"]:
             return first
         merged: Schema = {**second, **first}
-        if first["type"] == "object":
-            self._merge_objects(merged, first, second)
-        elif first["type"] in _BOUNDS:
-            merged = {key: value for key, value in merged.items() if key not in _BOUNDS[first["type"]]}
-            merged |= _copy_bounds({**second, **first}, first["type"])
-        return _describe(merged, description)
-
-    def _merge_objects(self, merged: Schema, first: Schema, second: Schema) -> None:
-        """Set the keywords of an object that satisfies two schemas."""
-        ours, theirs = first.get("properties", {}), second.get("properties", {})
-        common = {name: self._intersect(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
-        if properties := {**theirs, **ours, **common}:
-            merged["properties"] = properties
+        if ours or theirs:
+            common = {name: self._merge_properties(ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
+            merged["properties"] = {**theirs, **ours, **common}
         if required := list(dict.fromkeys((*first.get("required", ()), *second.get("required", ())))):
             merged["required"] = required
         if first.get("additionalProperties") != second.get("additionalProperties"):
             merged.pop("additionalProperties", None)
+        return merged
+
+    def _merge_properties(self, first: Schema, second: Schema) -> Schema:
+        choices = self._intersect([*_split(first)], [*_split(second)])
+        return _render(choices, first.get("description") or second.get("description") or "") or {}
 
     def unite_objects(self, objects: Sequence[Schema], description: str) -> Schema:
         """Return one object schema that accepts what at least one of the object schemas accepts."""
@@ -412,7 +394,7 @@ class _Converter:
         for name in dict.fromkeys(name for each in objects for name in each.get("properties", ())):
             found = [each["properties"][name] for each in objects if name in each.get("properties", ())]
             described = next((each["description"] for each in found if "description" in each), "")
-            properties[name] = self._join(found, described) or {}
+            properties[name] = _render(self._join(choice for each in found for choice in _split(each)), described) or {}
         groups = list(dict.fromkeys(tuple(each.get("required", ())) for each in objects))
         required = [name for name in groups[0] if all(name in group for group in groups)]
         united: Schema = {"type": "object", "properties": properties}
@@ -425,7 +407,15 @@ class _Converter:
         return _describe(united, f"{description or objects[0].get('description', '')} {note}".strip())
 
 
-def _list_choices(schema: Schema) -> Sequence[Schema]:
+def _render(choices: list[Schema], description: str = "") -> Schema | None:
+    """Return the schema with these choices, or None if there is none."""
+    if len(choices) > 1:
+        return _describe({"anyOf": choices}, description)
+    return _describe(choices[0], description) if choices else None
+
+
+def _split(schema: Schema) -> Sequence[Schema]:
+    """Return the choices of a rendered schema."""
     choices: Sequence[Schema] = schema.get("anyOf", [schema])
     return choices
 

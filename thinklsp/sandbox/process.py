@@ -9,9 +9,10 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -99,13 +100,11 @@ _MEMFD = "/memfd:"
 class WritableStorage:
     """The locations to which a command can write.
 
-    `folders` are on the same disk, and contained `initial_bytes` before the first command. `memory_folders` are the
-    in-memory file systems of the sandbox.
+    `folders` are on the same disk. `memory_folders` are the in-memory file systems of the sandbox.
     """
 
     folders: Sequence[str]
     memory_folders: Sequence[str] = ()
-    initial_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +127,13 @@ class ResourceMeter:
 
     def measure(self, max_processes: int, max_disk_bytes: int) -> ResourceUsage:
         """Measure the resources. If there are more than `max_processes` processes, only their number is measured."""
-        processes: list[int] = []
-        for pid in _iterate_tree(self._pid):
-            processes.append(pid)
-            if len(processes) > max_processes:
-                return ResourceUsage(len(processes), 0, 0, sys.maxsize)
-        in_memory, devices = _measure_memory_folders(processes, self._writable.memory_folders)
-        unnamed, unnamed_on_disk = _measure_unnamed_files(processes, devices)
-        memory = sum(map(_measure_memory, processes)) + in_memory + unnamed
-        other = in_memory + unnamed_on_disk - self._writable.initial_bytes
+        processes = list(islice(_iterate_tree(self._pid), max_processes + 1))
+        if len(processes) > max_processes:
+            return ResourceUsage(len(processes), 0, 0, sys.maxsize)
+        folders = _measure_memory_folders(processes, self._writable.memory_folders)
+        unnamed, unnamed_on_disk = _measure_unnamed_files(processes, folders.keys())
+        other = sum(folders.values()) + unnamed_on_disk
+        memory = sum(map(_measure_memory, processes)) + sum(folders.values()) + unnamed
         free = min(map(measure_free_bytes, self._writable.folders), default=sys.maxsize)
         return ResourceUsage(len(processes), memory, self._files.measure(free, max_disk_bytes - other) + other, free)
 
@@ -166,62 +163,37 @@ def _iterate_tree(pid: int) -> Iterator[int]:
 
 
 def _measure_memory(pid: int) -> int:
-    """Return the proportional set size, which divides shared memory between the processes that share it."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            rows = (line.split() for line in file)
-            return 1024 * sum(int(row[1]) for row in rows if row[0] in (b"Pss:", b"SwapPss:"))
-    except (OSError, ValueError, IndexError):
-        return _measure_resident_memory(pid)
+    """Return the memory of a process in bytes, or 0 if it is unknown.
 
-
-def _measure_resident_memory(pid: int) -> int:
-    """Return the resident set size of a process in bytes, or 0 if it is unknown.
-
-    It is larger than the proportional set size, which some kernels do not report.
+    The proportional set size divides shared memory between the processes that share it. The resident set size, which is
+    larger, replaces it if the kernel does not report it or the process cannot be inspected.
     """
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        rows = (line.split() for line in file)
+        return 1024 * sum(int(row[1]) for row in rows if row[0] in (b"Pss:", b"SwapPss:"))
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
-def _measure_memory_folders(processes: Sequence[int], places: Iterable[str]) -> tuple[int, set[int]]:
-    """Return the used bytes and the devices of the in-memory file systems, as the innermost process sees them."""
-    outside = _identify_file("/")
+def _measure_memory_folders(processes: Sequence[int], places: Iterable[str]) -> dict[int, int]:
+    """Return the used bytes of the in-memory file systems by device, as the innermost process sees them."""
     for pid in reversed(processes):
         root = f"/proc/{pid}/root"
-        if _identify_file(root) in (None, outside):
-            continue
-        sizes = {
-            device: size
-            for place in places
-            if (entry := _measure_memory_folder(root + place))
-            for device, size in (entry,)
-        }
-        if sizes:
-            return sum(sizes.values()), set(sizes)
-    return 0, set()
+        with suppress(OSError):
+            if not os.path.samestat(os.stat(root), os.stat("/")):
+                return dict(_measure_memory_folder(root + place) for place in places)
+    return {}
 
 
-def _identify_file(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _measure_memory_folder(place: str) -> tuple[int, int] | None:
-    """Return the device and the used bytes of an in-memory file system, or None if it does not exist."""
-    try:
-        device, status = os.stat(place).st_dev, os.statvfs(place)
-    except OSError:
-        return None
+def _measure_memory_folder(place: str) -> tuple[int, int]:
+    """Return the device and the used bytes of an in-memory file system. Raises OSError."""
+    device, status = os.stat(place).st_dev, os.statvfs(place)
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
     return device, used + (status.f_files - status.f_ffree) * _NAME_BYTES
 
 
-def _measure_unnamed_files(processes: Iterable[int], memory_devices: set[int]) -> tuple[int, int]:
+def _measure_unnamed_files(processes: Iterable[int], memory_devices: Collection[int]) -> tuple[int, int]:
     """Return the bytes in memory and on disk used by open files that have no name.
 
     Files on `memory_devices` are excluded, because the sizes of these file systems already include them.
@@ -329,11 +301,13 @@ class CommandLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessResult:
+class CommandResult:
     """The result of a command.
 
     `output` contains standard output and standard error. `omitted_bytes` is the number of bytes that were cut from the
     middle of the output. `status` is the exit status, or the signal number if `end_reason` is `signal`.
+    `changed_paths` contains the readable paths that the command changed on the copy of the workspace. `is_clean` is
+    true if the copy contained no files that earlier commands had created.
     """
 
     end_reason: EndReason
@@ -341,6 +315,8 @@ class ProcessResult:
     output: bytes
     seconds: float
     omitted_bytes: int = 0
+    changed_paths: tuple[str, ...] = ()
+    is_clean: bool = True
 
 
 class SandboxFailed(Exception):
@@ -373,7 +349,7 @@ class _OutputBuffer:
 
 async def run_command(
     task: Mapping[str, Any], writable: WritableStorage, limits: CommandLimits, seconds: float
-) -> ProcessResult:
+) -> CommandResult:
     """Run a command in the sandbox and return its result.
 
     All processes of the command have exited when this function returns, even on cancellation. `task` is a launcher task
@@ -405,7 +381,7 @@ async def run_command(
         reason = reports.get("failed") or _find_last_line(output) or "the sandbox ended before the command started"
         raise SandboxFailed(str(reason))
     status = int(reports.get("exit-code", 0))
-    return ProcessResult(ended or "exit", status, output, time.monotonic() - started_at, cut)
+    return CommandResult(ended or "exit", status, output, time.monotonic() - started_at, cut)
 
 
 async def _wait_for_end(

@@ -22,7 +22,6 @@ from thinklsp.core.events import Fallback
 from thinklsp.core.messages import Message
 from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.sessions import archives, ledger, session_rows, spending, tables
-from thinklsp.sessions.encryption import StoreCipher
 from thinklsp.sessions.ledger import (
     EarlierEdit,
     EditIntent,
@@ -73,7 +72,7 @@ class SessionDatabase(Protocol):
     """
 
     @property
-    def cipher(self) -> StoreCipher: ...
+    def protection(self) -> str: ...
 
     @property
     def kind(self) -> StoreKind: ...
@@ -249,7 +248,7 @@ class SessionStore(ABC):
         database = self._database
         sessions = len(database.read(session_rows.list_sessions, None))
         return StoreStatus(
-            database.kind, database.path, database.cipher.protection, self.problems, sessions, database.size_bytes
+            database.kind, database.path, database.protection, self.problems, sessions, database.size_bytes
         )
 
     @run_in_store

@@ -22,7 +22,7 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.tool_type import KEPT_PATH_PREFIX, is_kept_path
 from thinklsp.sessions.spending import BudgetCap, CapReached
 from thinklsp.sessions.state_folder import STORE_PATH, is_owned, restrict_access
-from thinklsp.settings.private_paths import make_private
+from thinklsp.settings.config_files import make_private
 
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 LOCK_FOLDER = "locks"

@@ -12,14 +12,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from itertools import accumulate, takewhile
 from sqlite3 import Connection
 from typing import Any
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import Origin
-from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
-from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, OpaqueRow, RowConnection, SessionCipher
+from thinklsp.sessions.codec import build_corruption_error, compute_crc, compute_message_crc, read_number
+from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
 from thinklsp.sessions.spending import read_utc_date
 
@@ -49,9 +47,9 @@ _CONTENTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "message": (("blocks",), ("generation", "sequence")),
     "archive": (("note",), ("id",)),
     "image": (("content",), ("digest",)),
+    "opaque": (("content",), ("generation", "sequence", "position")),
     "ledger": (("before", "after", "before_sha256", "after_sha256"), ("edit", "uri")),
 }
-_OPAQUE_KEY = ("generation", "sequence", "position")
 
 
 @cache
@@ -62,30 +60,15 @@ def load_migrations(folder: str = "migrations") -> Mapping[int, str]:
     return {int(name[:4]): scripts.joinpath(name).read_text("utf-8") for name in names}
 
 
-def split_statements(script: str) -> Iterator[str]:
-    """Split a script into its statements.
-
-    `executescript` is not suitable, because it commits the open transaction first.
-    """
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip():
-        raise ValueError("the last statement of a migration is incomplete")
-
-
 def migrate(connection: Connection, migrations: Mapping[int, str]) -> None:
-    """Apply each missing migration in a separate transaction, so that a crash cannot leave half a migration."""
+    """Apply each missing migration in a separate transaction, so that a crash cannot leave half a migration.
+
+    The caller must hold the opening lock.
+    """
     for version in sorted(migrations):
-        with begin_transaction(connection):
-            # Another process may have applied the migration first.
-            if read_version(connection) < version:
-                for statement in split_statements(migrations[version]):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {version}")
+        if read_version(connection) < version:
+            script = f"BEGIN IMMEDIATE;\n{migrations[version]}\n;PRAGMA user_version = {version};\nCOMMIT;"
+            connection.executescript(script)
 
 
 def read_version(connection: Connection) -> int:
@@ -165,22 +148,24 @@ def delete_session(connection: SqliteConnection, session_id: str) -> None:
     connection.execute("DELETE FROM origin WHERE id NOT IN (SELECT origin FROM opaque)")
 
 
-def copy_newest(source: SqliteConnection, target: SqliteConnection) -> None:
-    """Copy the newest sessions, at most 256 MiB of them, to an empty database, and the usage of this day."""
-    with suppress(sqlite3.Error):
-        sizes = source.execute("SELECT id, size FROM session ORDER BY updated DESC").fetchall()
-        totals = accumulate(read_number(size) for _, size in sizes)
-        within = takewhile(lambda pair: pair[1] <= _MAX_COPIED_BYTES, zip(sizes, totals, strict=True))
+def copy_newest(source: SqliteConnection, target: SqliteConnection) -> int:
+    """Copy the newest sessions that can be read, at most 256 MiB of them, and the usage of this day.
+
+    Return the number of sessions.
+    """
+    count = size = 0
+    with suppress(sqlite3.Error, UnicodeError):
         for row in _select(source, "usage", "day >= ?", read_utc_date().isoformat()):
             _insert(target, "usage", row)
-        copy_readable(source, target, [session_id for (session_id, _), _ in within])
-
-
-def copy_readable(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
-    """Copy the sessions that can be read."""
-    for session_id in session_ids:
-        with suppress(sqlite3.Error), begin_transaction(target):
-            _replace_rows(target, _read_rows(source, session_id))
+    with suppress(sqlite3.Error, UnicodeError):
+        for session_id, stored_size in source.execute("SELECT id, size FROM session ORDER BY updated DESC"):
+            size += read_number(stored_size)
+            if size > _MAX_COPIED_BYTES:
+                break
+            with suppress(sqlite3.Error, UnicodeError), begin_transaction(target):
+                _replace_rows(target, _read_rows(source, session_id))
+                count += 1
+    return count
 
 
 def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
@@ -188,38 +173,6 @@ def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: 
     for session_id in session_ids:
         if (read_revision(target, session_id) or 0) <= (read_revision(source, session_id) or 0):
             _replace_rows(target, _read_rows(source, session_id))
-
-
-def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
-    """Copy everything that can be read from a damaged database. Return the number of sessions.
-
-    Tables are read from both ends without indexes, because parts of them may be damaged.
-    """
-    target.execute("PRAGMA foreign_keys = OFF")
-    with begin_transaction(target):
-        for table in ("origin", *SESSION_TABLES, "usage"):
-            # Rows of usage have no key, so a second pass could repeat them.
-            for order in ("ASC", "DESC")[: 1 if table == "usage" else 2]:
-                with suppress(sqlite3.Error, UnicodeError):
-                    _rescue_rows(source, target, table, order)
-        target.execute("DELETE FROM session WHERE typeof(id) != 'text'")
-        for table, key in SESSION_TABLES.items():
-            target.execute(f"DELETE FROM {table} WHERE {key} NOT IN (SELECT id FROM session)")  # noqa: S608 - constants
-    target.execute("PRAGMA foreign_keys = ON")
-    [(count,)] = target.execute("SELECT count(*) FROM session")
-    return int(count)
-
-
-def _rescue_rows(source: SqliteConnection, target: SqliteConnection, table: str, order: str) -> None:
-    """Copy rows one by one, so that all rows before a damaged row are copied. An older store may have fewer columns."""
-    rows = source.execute(f"SELECT * FROM {table} NOT INDEXED ORDER BY rowid {order}")  # noqa: S608 - constants
-    names = [name for name, *_ in rows.description]
-    known = [at for at, name in enumerate(names) if name in list_columns(table)]
-    columns, marks = ", ".join(names[at] for at in known), ", ".join("?" * len(known))
-    target.executemany(
-        f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608 - constants
-        ([row[at] for at in known] for row in rows),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,63 +234,51 @@ def _delete_rows(connection: RowConnection, session_id: str) -> None:
 
 
 def _recode_all(rows: SessionRows, before: SessionCipher, after: SessionCipher) -> SessionRows:
-    tables = {table: tuple(recode(table, values, rows.origins, before, after)) for table, values in rows.tables.items()}
+    """Return the rows with another encryption. Opaque state that is damaged or has no origin is left out."""
+    origins = {key for key, *_ in rows.origins}
+    tables: dict[str, tuple[Row, ...]] = {}
+    for table, stored in rows.tables.items():
+        values = [dict(zip(list_columns(table), row, strict=True)) for row in stored]
+        if table == "opaque":
+            values = [row for row in values if row["origin"] in origins]
+        tables[table] = tuple(tuple(row.values()) for row in values if _recode(table, row, before, after))
     return replace(rows, tables=tables)
 
 
-def recode(
-    table: str, rows: Iterable[Row], origins: Iterable[Row], before: SessionCipher, after: SessionCipher
-) -> Iterator[Row]:
-    """Yield the rows of a session with another encryption.
+def _recode(table: str, values: dict[str, Any], before: SessionCipher, after: SessionCipher) -> bool:
+    """Change the encryption of a row. Returns False for damaged opaque state.
 
-    Opaque state that cannot be decrypted is left out. Raises SessionError if other contents cannot be decrypted.
+    Raises SessionError if other contents cannot be decrypted.
     """
-    columns = list_columns(table)
-    origins_by_id = {key: Origin(*fields) for key, *fields in origins} if table == "opaque" else {}
-    for row in rows:
-        values = dict(zip(columns, row, strict=True))
-        if table != "opaque":
-            _recode_contents(table, values, before, after)
-        elif not _recode_opaque(values, origins_by_id, before, after):
-            continue
-        yield tuple(values.values())
-
-
-def _recode_contents(table: str, values: dict[str, Any], before: SessionCipher, after: SessionCipher) -> None:
     columns, keys = _CONTENTS.get(table, ((), ()))
-    row = tuple(values[key] for key in keys)
+    row, is_opaque = tuple(values[key] for key in keys), table == "opaque"
     # A wrong checksum stays wrong.
-    fault = values["crc"] ^ _compute_crc(values) if table == "message" else 0
+    fault = values["crc"] ^ _compute_crc(values) if "crc" in values else 0
+    if is_opaque and (fault or values["sealed"] != before.kind):
+        return False
     for column in columns:
         stored, name = values[column], f"{table}.{column}"
         if isinstance(stored, bytes) and (content := before.decrypt(name, row, stored)) is not None:
             values[column] = after.encrypt(name, row, content)
         elif isinstance(stored, str) and (text := before.decrypt_text(name, row, stored)) is not None:
             values[column] = after.encrypt_text(name, row, text)
+        elif is_opaque:
+            return False
         elif isinstance(stored, bytes | str):
             raise SessionError("A part of this session is damaged, or was encrypted with another key.")
-    if table == "message":
+    if "crc" in values:
         values["crc"] = _compute_crc(values) ^ fault
-
-
-def _compute_crc(message: Mapping[str, Any]) -> int:
-    blocks = message["blocks"]
-    return compute_message_crc(message["role"], message["stop_reason"], blocks if isinstance(blocks, bytes) else b"")
-
-
-def _recode_opaque(
-    values: dict[str, Any], origins: Mapping[object, Origin], before: SessionCipher, after: SessionCipher
-) -> bool:
-    """Change the columns of opaque state. Returns False if it cannot be decrypted."""
-    row = tuple(values[key] for key in _OPAQUE_KEY)
-    names = ("origin", "sealed", "content", "crc")
-    if values["origin"] not in origins:
-        return False
-    state = before.decrypt_opaque(row, OpaqueRow(*(values[name] for name in names)), origins[values["origin"]])
-    if state is None:
-        return False
-    values.update(zip(names, after.encrypt_opaque(row, state), strict=True))
+    if is_opaque:
+        values["sealed"] = after.kind
     return True
+
+
+def _compute_crc(values: Mapping[str, Any]) -> int:
+    """Return the checksum of a row with a message or with opaque state."""
+    content = values["blocks"] if "blocks" in values else values["content"]
+    content = content if isinstance(content, bytes) else b""
+    is_message = "blocks" in values
+    return compute_message_crc(values["role"], values["stop_reason"], content) if is_message else compute_crc(content)
 
 
 def _select(connection: RowConnection, table: str, condition: str, session_id: str) -> tuple[Row, ...]:

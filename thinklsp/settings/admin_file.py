@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.private_paths import find_admin_path, find_config_path, read_toml
+from thinklsp.settings.config_files import find_admin_path, find_config_path, read_toml
 from thinklsp.settings.user_file import Section, StoreSection, parse_section
 
 URL_VARIABLE = "THINKLSP_STORE_URL"

@@ -31,7 +31,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.private_paths import lock_folder, make_private, read_text, read_toml, replace_file
+from thinklsp.settings.config_files import lock_folder, make_private, read_text, read_toml, replace_file
 from thinklsp.settings.user_file import CommandRules, Section, parse_section
 
 _FILE_NAME = "permissions.toml"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS, STRICTNESS, has_invalid_log_level
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import replace_sections
+from thinklsp.settings.config_files import explain_unused_path, find_config_path, read_toml
 from thinklsp.settings.model import (
     KEYS,
     MAPPINGS,
@@ -30,7 +31,6 @@ from thinklsp.settings.model import (
     read_value,
     to_snake_case,
 )
-from thinklsp.settings.private_paths import explain_unused_path, find_config_path, read_toml
 from thinklsp.settings.user_file import UserFile, UserSettings
 
 Flat = Mapping[str, Any]

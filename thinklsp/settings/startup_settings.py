@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard, get_args
 
 from thinklsp.core.errors import SettingsError
-from thinklsp.settings.private_paths import find_config_path, read_toml
+from thinklsp.settings.config_files import find_config_path, read_toml
 
 SUFFIX_PATTERN = r"^\.[^/\\\s]{1,37}\.md$"
 Scope = Literal["selection", "definition", "file", "staged"]

@@ -20,6 +20,7 @@ from pydantic import Field
 from thinklsp.core.errors import ToolFailed
 from thinklsp.core.text_safety import escape_invisible, format_path
 from thinklsp.core.tool_type import ToolOutput
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.tools.runners import (
     Words,
     decode_output,
@@ -29,7 +30,7 @@ from thinklsp.tools.runners import (
     is_plain,
     quote_command,
 )
-from thinklsp.tools.tool import Arguments, CommandResult, Tool, ToolContext
+from thinklsp.tools.tool import Arguments, Tool, ToolContext
 
 MAX_COMMAND_WORDS = 50
 MAX_COMMAND_CHARACTERS = 2_000

@@ -12,7 +12,7 @@ from typing import Literal
 
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.errors import PathRefused
-from thinklsp.tools.tool import CommandResult
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import Place
 

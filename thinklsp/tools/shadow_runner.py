@@ -1,8 +1,7 @@
 """A command runner that uses a shadow copy of the workspace, so that the user's files do not change.
 
-The copy contains the turn's edits. It is an overlay mount or, if the system does not support overlay mounts, a copy of
-the files that git lists. It is created before the first command, updated before each command, and deleted at the end of
-the turn. If the server is killed, the next server deletes the copy.
+The copy is an overlay mount that contains the turn's edits. It is created before the first command, updated before each
+command, and deleted at the end of the turn. If the server is killed, the next server deletes the copy.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -34,21 +33,23 @@ from thinklsp.sandbox.bubblewrap import (
 )
 from thinklsp.sandbox.process import (
     CommandLimits,
+    CommandResult,
     SandboxFailed,
     WritableStorage,
     find_program,
-    measure_folder,
     measure_free_bytes,
     run_command,
 )
-from thinklsp.tools.tool import CommandResult
+from thinklsp.settings.config_files import lock_folder
 from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.shadow import Masks, collect_files, copy_folder, find_masks, read_content
+from thinklsp.workspace.shadow import collect_files, find_masks, read_content
 from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import Place, WorkspaceView
 
+# The folders of an overlay.
+_PARTS = ("upper", "work", "merged")
 _MAX_REPORTED = 50
 # The maximum number of changed paths to compare. After more changes, the next command gets a new shadow copy.
 _MAX_CHECKED = 2_000
@@ -58,18 +59,16 @@ _LEFTOVERS = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".co
 
 @dataclass(slots=True)
 class _Shadow:
-    """A shadow copy of a workspace folder.
+    """The overlay of a workspace folder, which is mounted at `merged`. All changes go to `upper`.
 
-    In the sandbox, it is mounted at `bound_folder`. `changes_folder` receives all changes.
+    `states` are the states of the files in `upper` after the last command.
     """
 
     root: Root
-    bound_folder: str
-    changes_folder: str
-    overlay: Mapping[str, str] | None = None
-    visible_folders: tuple[str, ...] = ()
-    states: _FileStates = field(default_factory=dict)
-    initial_bytes: int = 0
+    upper: str
+    work: str
+    merged: str
+    states: _FileStates = field(default_factory=dict, init=False)
 
 
 class Shadows:
@@ -79,10 +78,8 @@ class Shadows:
     true if the next command needs new copies. `has_leftovers` is true if a new file was kept that git does not ignore.
     """
 
-    def __init__(
-        self, view: WorkspaceView, state_folder: str, *, overlays: bool, should_stop: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Create the shadow copies, and stop early if `should_stop` returns True. Raises OSError or PathRefused."""
+    def __init__(self, view: WorkspaceView, state_folder: str) -> None:
+        """Create the shadow copies. Raises OSError."""
         self.is_spoiled = self.has_leftovers = False
         self._written_places: dict[str, Place] = {}
         self._scratch = _ScratchFolder(state_folder)
@@ -90,9 +87,7 @@ class Shadows:
         with ExitStack() as unless_made:
             unless_made.callback(self._scratch.close)
             self._shadows = [
-                self._create_overlay(folder.root, str(index))
-                if overlays
-                else self._create_copy(folder.root, str(index), should_stop)
+                _Shadow(folder.root, *(self._scratch.make_folder(str(index), part) for part in _PARTS))
                 for index, folder in enumerate(view.folders)
             ]
             unless_made.pop_all()
@@ -103,29 +98,26 @@ class Shadows:
     @property
     def changes_folders(self) -> list[str]:
         """The folders on disk that receive the changes of commands, one for each shadow copy."""
-        return [shadow.changes_folder for shadow in self._shadows]
+        return [shadow.upper for shadow in self._shadows]
 
-    @property
-    def initial_bytes(self) -> int:
-        """The total size of the change folders before the first command, in bytes."""
-        return sum(shadow.initial_bytes for shadow in self._shadows)
-
-    def list_overlays(self) -> list[Mapping[str, str]]:
-        return [shadow.overlay for shadow in self._shadows if shadow.overlay is not None]
+    def list_overlays(self) -> list[dict[str, str]]:
+        """Return the overlays to mount, in the format of the sandbox launcher."""
+        return [
+            {"lower": shadow.root.path, "upper": shadow.upper, "work": shadow.work, "merged": shadow.merged}
+            for shadow in self._shadows
+        ]
 
     def list_folders(self) -> list[SandboxFolder]:
         """Return the folders to mount in the sandbox. Secrets in them are hidden. Raises PathRefused."""
         return [self._build_folder(shadow, str(index)) for index, shadow in enumerate(self._shadows)]
 
     def _build_folder(self, shadow: _Shadow, name: str) -> SandboxFolder:
-        masks = _filter_masks(shadow, find_masks(shadow.root))
+        masks = find_masks(shadow.root)
         replaced = [
             (path, self._scratch.write_file(data, name, "shown", str(number)))
             for number, (path, data) in enumerate(masks.replaced.items())
         ]
-        return SandboxFolder(
-            shadow.root.path, shadow.bound_folder, shadow.visible_folders, tuple(masks.hidden), tuple(replaced)
-        )
+        return SandboxFolder(shadow.root.path, shadow.merged, (), tuple(masks.hidden), tuple(replaced))
 
     def collect_writes(self, overlay: EditOverlay) -> list[dict[str, Any]]:
         """Return the files to write and delete before a command runs, in the format of the sandbox launcher."""
@@ -135,7 +127,7 @@ class Shadows:
             shadow = next((candidate for candidate in self._shadows if candidate.root is place.root), None)
             if shadow is None or place.path is None:
                 continue
-            change = changes.setdefault(id(shadow), {"folder": shadow.bound_folder, "writes": [], "deletes": []})
+            change = changes.setdefault(id(shadow), {"folder": shadow.merged, "writes": [], "deletes": []})
             if data is None:
                 change["deletes"].append(place.path.parts)
             else:
@@ -166,7 +158,7 @@ class Shadows:
 
         Changed files are recorded, so that they can be restored.
         """
-        path = os.path.join(shadow.changes_folder, *parts)
+        path = os.path.join(shadow.upper, *parts)
         try:
             place = overlay.view.build_place(shadow.root, parts)
             data = read_content(overlay, place)
@@ -180,30 +172,9 @@ class Shadows:
         self._written_places[place.key] = place
         return not _has_content(path, data)
 
-    def _create_overlay(self, root: Root, name: str) -> _Shadow:
-        names = {part: self._scratch.make_folder(name, part) for part in ("upper", "work", "merged")}
-        return _Shadow(root, names["merged"], names["upper"], {"lower": root.path, **names})
-
-    def _create_copy(self, root: Root, name: str, should_stop: Callable[[], bool]) -> _Shadow:
-        target = self._scratch.make_folder(name, "copy")
-        excluded = copy_folder(root, target, should_stop=should_stop)
-        return _Shadow(root, target, target, None, tuple(excluded), record_states(target), measure_folder(target)[0])
-
-
-def _filter_masks(shadow: _Shadow, masks: Masks) -> Masks:
-    """Limit the masks for secrets to the folders that the sandbox shows directly, because copies contain no secrets."""
-    if shadow.overlay is not None:
-        return masks
-
-    def is_shown(path: str) -> bool:
-        return any(path.startswith(f"{folder}/") for folder in shadow.visible_folders)
-
-    replaced = {path: data for path, data in masks.replaced.items() if is_shown(path)}
-    return Masks(list(filter(is_shown, masks.hidden)), replaced)
-
 
 def _find_touched(shadow: _Shadow) -> Iterator[tuple[str, ...]]:
-    before, shadow.states = shadow.states, record_states(shadow.changes_folder)
+    before, shadow.states = shadow.states, record_states(shadow.upper)
     rules = IgnoreRules(shadow.root)
     names = {name for name, state in shadow.states.items() if before.get(name) != state}
     for name in sorted(names | (before.keys() - shadow.states.keys())):
@@ -218,7 +189,7 @@ def _format_path(view: WorkspaceView, root: Root, parts: tuple[str, ...]) -> str
 
 
 def _is_gone(path: str) -> bool:
-    """Return True if a path was deleted. In an overlay, a special device file stands for a deleted file."""
+    """Return True if a path was deleted. A special device file stands for a deleted file in the overlay."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -235,7 +206,8 @@ def _has_content(path: str, data: bytes) -> bool:
 
 
 _NAME = "shadow"
-_LOCK = "lock"
+# The time in which another server deletes what is left of killed servers.
+_LOCK_SECONDS = 60.0
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # The extended attribute of a new folder that replaces a workspace folder in the overlay.
 _OPAQUE = "user.overlay.opaque"
@@ -253,11 +225,10 @@ class _ScratchFolder:
         self.path = os.path.join(above, secrets.token_hex(8))
         # Only one server at a time may create a scratch folder, because another server deletes folders that are not
         # locked yet.
-        with _lock_folder(above):
+        with lock_folder(above, _LOCK_SECONDS):
             _clear_left_behind(above)
             os.mkdir(self.path, 0o700)
-            self._lock = os.open(os.path.join(self.path, _LOCK), _NEW_FILE, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock = _lock_now(self.path)
         self.empty_file = os.path.join(self.path, "nothing")
         os.close(os.open(self.empty_file, _NEW_FILE, 0o444))
 
@@ -344,32 +315,23 @@ def _is_opaque(folder: str) -> bool:
         return False
 
 
-@contextmanager
-def _lock_folder(above: str) -> Iterator[None]:
-    lock = os.open(os.path.join(above, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _lock_now(folder: str) -> int:
+    """Return a descriptor that locks a folder until it is closed. Raises OSError if another process has the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _clear_left_behind(above: str) -> None:
+    """Delete the scratch folders of servers that were killed. The folders of running servers are locked."""
     for entry in _scan_folder(above):
-        if not entry.is_dir(follow_symlinks=False):
-            continue
-        try:
-            lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            # The server that created this folder has exited without locking it or while deleting it.
+        with suppress(OSError):
+            lock = _lock_now(entry.path)
             _remove(entry.path)
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(entry.path)
-        except OSError:
-            pass
-        finally:
             os.close(lock)
 
 
@@ -390,19 +352,15 @@ def explain_missing_sandbox() -> str | None:
 
 
 class ShadowRunner:
-    """The command runner of a turn. If `overlays` is false, the runner always copies the workspace files."""
+    """The command runner of a turn."""
 
-    def __init__(
-        self, environment: Mapping[str, str], state_folder: str, limits: CommandLimits, *, overlays: bool = True
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str], state_folder: str, limits: CommandLimits) -> None:
         self._environment = environment
         self._state_folder = state_folder
         self._limits = limits
-        self._overlays = overlays
         self._shadows: Shadows | None = None
         self._run_lock = asyncio.Lock()
         self._preparing: asyncio.Future[dict[str, Any]] | None = None
-        self._closed = False
 
     async def run(
         self, argv: Sequence[str], overlay: EditOverlay, *, folder: str | None, seconds: float, fresh: bool = False
@@ -416,14 +374,12 @@ class ShadowRunner:
                 try:
                     return await self._run(words, overlay, folder, seconds)
                 except SandboxFailed as failed:
-                    if _NO_PROGRAM.fullmatch(str(failed)) or (is_new and not self._overlays):
+                    if is_new or _NO_PROGRAM.fullmatch(str(failed)):
                         raise _to_tool_error(failed) from None
-                # If the sandbox fails even with a new shadow copy, this system does not support overlay mounts.
+                # An earlier command may have left files that cannot be updated, so try again with a new shadow copy.
                 await self._discard_shadows()
-                self._overlays = self._overlays and not is_new
 
     async def aclose(self) -> None:
-        self._closed = True
         async with self._run_lock:
             await self._discard_shadows()
 
@@ -454,24 +410,19 @@ class ShadowRunner:
         is_clean = not shadows.has_leftovers
         # If the command is cancelled, its changes are unknown, so the next command needs a new shadow copy.
         shadows.is_spoiled = True
-        writable = WritableStorage(
-            shadows.changes_folders, list_memory_folders(self._build_machine(shadows)), shadows.initial_bytes
-        )
+        writable = WritableStorage(shadows.changes_folders, list_memory_folders(self._build_machine(shadows)))
         outcome = await run_command(task, writable, self._limits, seconds)
         changed = await asyncio.to_thread(shadows.find_changed, overlay)
         if outcome.end_reason == "disk":
             # Free the disk space immediately, because the user's sessions are on the same disk.
             await self._discard_shadows()
-        figures = (outcome.end_reason, outcome.status, outcome.output, outcome.seconds, outcome.omitted_bytes)
-        return CommandResult(*figures, changed_paths=changed, is_clean=is_clean)
+        return replace(outcome, changed_paths=changed, is_clean=is_clean)
 
     def _prepare_task(self, bwrap: str, argv: Sequence[str], overlay: EditOverlay, cwd: str) -> dict[str, Any]:
         """Create the shadow copy if necessary, and build the sandbox task for a command. This function blocks."""
         _check_workspace(overlay.view, _find_home(self._environment), os.path.realpath(self._state_folder))
         if self._shadows is None:
-            self._shadows = Shadows(
-                overlay.view, self._state_folder, overlays=self._overlays, should_stop=lambda: self._closed
-            )
+            self._shadows = Shadows(overlay.view, self._state_folder)
         shadows = self._shadows
         _check_disk(self._state_folder, self._limits.min_free_bytes)
         machine = self._build_machine(shadows)

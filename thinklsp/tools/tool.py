@@ -25,7 +25,7 @@ from thinklsp.core.events import CallLocation
 from thinklsp.core.messages import AssistantMessage, ContentBlock, ToolSpec, ToolUseBlock
 from thinklsp.core.text_safety import RESULT_LIMIT, escape_invisible, mask_keys, to_one_line, truncate
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput, ToolType
-from thinklsp.sandbox.process import ProcessResult
+from thinklsp.sandbox.process import CommandResult
 from thinklsp.tools.skill_files import Skill
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
@@ -189,18 +189,6 @@ _LOG = logging.getLogger(__name__)
 _NAME_SEPARATOR = re.compile(r"[^\w-]+")
 _MAX_TITLE = 120
 _MAX_TITLE_SOURCE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult(ProcessResult):
-    """The result of a command on a copy of the workspace.
-
-    `changed_paths` contains the readable paths that the command changed on the copy. `is_clean` is true if the copy
-    contained no files that earlier commands had created.
-    """
-
-    changed_paths: tuple[str, ...] = ()
-    is_clean: bool = True
 
 
 class NotPermitted(ToolFailed):

@@ -183,7 +183,7 @@ async def test_an_unknown_key_is_named_once_and_in_the_report(begin: Begin) -> N
     announce = capabilities(workspace__configuration=None)
     outside = await begin(options=strange, announce=announce, env={"THINKLSP_MAXTOKENS": "5000"})
     await outside.until_told("Unknown setting `temperature`.")
-    assert [said.partition(".")[2] for said in outside.client.messages()[:2]] == [
+    assert [text.partition(".")[2] for text in outside.told()] == [
         " Did you mean `THINKLSP_MAX_TOKENS`?",
         " Did you mean `effort`?",
     ]

@@ -1,7 +1,4 @@
-"""A conversation outgrows a small window again and again: never refused, its cost bounded, its goal kept.
-
-`tests/slow` has it with a window and a length as users have them.
-"""
+"""A conversation outgrows a small window again and again: never refused, its cost bounded, its goal kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store in PostgreSQL while its server restarts or is away, and its slowest tests."""
+"""The PostgreSQL store while its server restarts or is unreachable, and the slowest tests of the store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn
 from thinklsp.core.errors import SessionError
 from thinklsp.core.server_context import ClientIdentity
 from thinklsp.sessions.postgres import PostgresStore
-from thinklsp.sessions.postgres.connection_pool import load_migrations
 from thinklsp.sessions.postgres.maintenance import check_store, migrate, prune
+from thinklsp.sessions.postgres.store_connections import load_migrations
 from thinklsp.sessions.spending import read_utc_date
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import thinklsp
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.json_codec import find_object
-from thinklsp.settings.private_paths import replace_file
+from thinklsp.settings.config_files import replace_file
 
 _NAME = "thinklsp"
 _BEGIN, _END = ">>> thinklsp setup", "<<< thinklsp setup <<<"

@@ -22,7 +22,7 @@ from thinklsp.core.server_context import (
 from thinklsp.lsp.documents.open_documents import Documents, TrackedDiagnostic
 from thinklsp.lsp.editor.client import Client
 from thinklsp.sessions.state_folder import USERS_FOLDER, resolve_state_folder
-from thinklsp.settings.private_paths import find_config_path
+from thinklsp.settings.config_files import find_config_path
 from thinklsp.workspace.paths import compute_workspace_key
 from thinklsp.workspace.uri import normalize_uri
 

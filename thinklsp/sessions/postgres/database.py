@@ -23,8 +23,7 @@ import psycopg
 
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.encryption import StoreCipher
-from thinklsp.sessions.postgres.connection_pool import (
+from thinklsp.sessions.postgres.store_connections import (
     PostgresConnection,
     acquire_pool,
     build_conninfo,
@@ -35,6 +34,7 @@ from thinklsp.sessions.postgres.connection_pool import (
     open_connection,
     release_pool,
 )
+from thinklsp.sessions.postgres.team_cipher import TeamCipher
 from thinklsp.sessions.spending import BudgetCap, CapReached
 from thinklsp.sessions.store import SessionQuery, StoreKind
 from thinklsp.sessions.store_folder import Leases
@@ -88,13 +88,14 @@ class PostgresDatabase:
         self,
         url: str,
         identity: ClientIdentity,
-        cipher: StoreCipher,
+        cipher: TeamCipher,
         stopping: threading.Event,
         on_lost: Callable[[str], None],
         lease_seconds: float,
     ) -> None:
         self.path = describe_address(url)
-        self.cipher = cipher
+        self.protection = cipher.protection
+        self._cipher = cipher
         self._identity = identity
         self._stopping = stopping
         self._conninfo = build_conninfo(url)
@@ -208,7 +209,7 @@ class PostgresDatabase:
             connection.isolation_level = isolation
             with connection.transaction():
                 connection.execute(_BEGIN, (identity.tenant, identity.user, groups, key, key, key))
-                result = work(PostgresConnection(connection, self.cipher))
+                result = work(PostgresConnection(connection, self._cipher))
             return result, not connection.has_warning
 
 

@@ -22,20 +22,17 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from thinklsp.core.errors import SessionError
-from thinklsp.core.messages import OpaqueState, Origin
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.codec import compute_crc, compute_origin_id, reveal_content, to_bytes, to_text
+from thinklsp.sessions.codec import to_bytes, to_text
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
-    OpaqueCipher,
-    OpaqueRow,
     RowConnection,
     RowKey,
     SessionCipher,
     StoreCipher,
 )
-from thinklsp.sessions.postgres.connection_pool import replace_null_characters
+from thinklsp.sessions.postgres.store_connections import replace_null_characters
 
 KEY_BYTES = 32
 # The times between two successful and after a failed loading of the keys.
@@ -48,10 +45,7 @@ _NONCE_BYTES, _TAG_BYTES = 12, 16
 # The number of bytes that encryption adds to content.
 SEAL_OVERHEAD = len(ENCRYPTED_PREFIX) + _NONCE_BYTES + _TAG_BYTES
 _log = logging.getLogger("thinklsp")
-_ENCRYPTED = (
-    "New sessions are encrypted in the database with a key for each session. `thinklsp store encrypt` encrypts "
-    "existing sessions."
-)
+_ENCRYPTED = "New sessions are encrypted in the database with a key for each session."
 _UNKNOWN_KEY = (
     "The key of this session is missing in the database, so the session cannot be decrypted. Restore the table "
     "`session_key` from a backup."
@@ -218,7 +212,7 @@ class TeamCipher(StoreCipher):
     """The ciphers of one user's sessions. Without `keys`, new sessions are not encrypted."""
 
     def __init__(self, identity: ClientIdentity, keys: TenantKeys | None) -> None:
-        super().__init__(OpaqueCipher(protection=_PLAIN if keys is None else _ENCRYPTED))
+        self.protection = _PLAIN if keys is None else _ENCRYPTED
         self._identity = identity
         self._keys = keys
 
@@ -291,13 +285,11 @@ class _LockedCipher(SessionCipher):
     def decrypt_text(self, column: str, row: RowKey, text: str) -> None:  # noqa: ARG002 - as above
         return None
 
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> None:  # noqa: ARG002 - as above
-        return None
-
 
 class KeyedCipher(SessionCipher):
     """The cipher of a session with this key: AES-256-GCM."""
 
+    kind = _WITH_SESSION_KEY
     overhead = SEAL_OVERHEAD
 
     def __init__(self, key: bytes, owner: Owner) -> None:
@@ -325,14 +317,6 @@ class KeyedCipher(SessionCipher):
         except (ValueError, binascii.Error):
             return None
         return None if content is None else to_text(content)
-
-    def encrypt_opaque(self, row: RowKey, state: OpaqueState) -> OpaqueRow:
-        content = self.encrypt("opaque.content", row, reveal_content(state))
-        return OpaqueRow(compute_origin_id(state.origin), _WITH_SESSION_KEY, content, compute_crc(content))
-
-    def decrypt_opaque(self, row: RowKey, columns: OpaqueRow, origin: Origin) -> OpaqueState | None:
-        content = self.decrypt("opaque.content", row, columns.content)
-        return None if content is None else OpaqueState(to_text(content), origin)
 
     def _build_label(self, column: str, row: RowKey) -> bytes:
         # The row is identified by values of the database.

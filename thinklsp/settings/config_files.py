@@ -1,4 +1,4 @@
-"""The user's private folders and settings files. A file that other users can modify is not trusted."""
+"""The paths of the settings files, and reading and writing them. A file that other users can modify is not trusted."""
 
 from __future__ import annotations
 
