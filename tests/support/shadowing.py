@@ -67,9 +67,9 @@ class Shadowed:
         return (await self.run(PYTHON, "-c", code, overlay=overlay)).output.decode("utf-8", "backslashreplace")
 
     def left(self) -> list[str]:
-        """What lies in the state folder besides the lock."""
+        """Return the names of the scratch folders in the state folder."""
         above = self.state / "shadow"
-        return sorted(name for name in os.listdir(above) if name != "lock") if above.exists() else []
+        return sorted(os.listdir(above)) if above.exists() else []
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from thinklsp.core.errors import PathRefused
-from thinklsp.workspace.paths import Root, resolve_real_path
+from thinklsp.workspace.paths import FileStat, Root, resolve_real_path
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import RelPath, extract_path_parts, normalize_uri, path_to_uri, uri_to_path
 
@@ -44,6 +44,14 @@ class Place(NamedTuple):
         if self.inside is None:
             return None
         return RelPath(tuple(self.inside.split("/")) if self.inside else (), self.label)
+
+    def stat(self) -> FileStat | None:
+        """Return the status on disk, or None if the place is not on disk. Raises PathRefused."""
+        return None if self.root is None or self.path is None else self.root.stat(self.path)
+
+    def read_bytes(self) -> bytes | None:
+        """Return the bytes on disk, or None if the place is not on disk. Raises PathRefused."""
+        return None if self.root is None or self.path is None else self.root.read(self.path)
 
 
 @dataclass(frozen=True, slots=True)

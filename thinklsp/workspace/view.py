@@ -176,12 +176,12 @@ class WorkspaceView:
     def find_kind(self, place: Place) -> FileKind | None:
         if place.key in self._open.by_key or self._open.list_cells(place.key):
             return "file"
-        status = None if place.root is None or place.path is None else place.root.stat(place.path)
+        status = place.stat()
         return None if status is None else status.kind
 
     def is_on_disk(self, place: Place) -> bool:
         """Return True if the file exists on disk, whether it is open or not."""
-        return place.root is not None and place.path is not None and place.root.stat(place.path) is not None
+        return place.stat() is not None
 
     def find_language_id(self, place: Place) -> str:
         """Return the editor's language id of an open document, or an empty string for other files."""
@@ -284,10 +284,7 @@ class WorkspaceView:
         return strip_logins(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _read_from_disk(self, place: Place) -> FileText | None:
-        if place.root is None or place.path is None:
-            return None
-        data = place.root.read(place.path)
-        if data is None:
+        if (data := place.read_bytes()) is None:
             return None
         try:
             text = data.decode("utf-8")
