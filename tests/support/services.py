@@ -168,7 +168,7 @@ _OWN_HEADERS = ("x-api-key", "authorization", "x-goog-api-key")
 
 
 class SeveralServices:
-    """Services in place of one provider in `outside.start`. A server speaks to `first`, and after `move` to `second`."""
+    """Services in place of one provider in `outside.start`. `here` is the present host; `move` changes it."""
 
     def __init__(self, *script: Any) -> None:
         self.first = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
