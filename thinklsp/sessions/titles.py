@@ -8,6 +8,8 @@ from thinklsp.core.markdown import track_fences
 from thinklsp.core.prompt_syntax import shorten_mentions
 
 MAX_TITLE_LENGTH = 60
+# A title comes from the beginning of a line, so the rest of a long line is not read.
+_MAX_LINE_CHARACTERS = 1_000
 _LINE_MARK = re.compile(r"\s*(?:#{1,6}\s+|>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+")
 _LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\s]*\)")
 _EMPHASIS = re.compile(r"(\*\*|\*|`+|~~)(?=\S)(.+?)(?<=\S)\1")
@@ -18,7 +20,7 @@ def derive_title(prompt: str) -> str:
 
     The title of an empty prompt is empty.
     """
-    plain = (_strip_markup(line) for line in _list_title_lines(prompt))
+    plain = (_strip_markup(line[:_MAX_LINE_CHARACTERS]) for line in _list_title_lines(prompt))
     lines = (line.strip() for line in prompt.splitlines())
     title_line = next((line for line in plain if any(letter.isalnum() for letter in line)), None)
     return truncate_title(title_line or next(filter(None, lines), ""))
