@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.watching import HANG_SECONDS
-from thinklsp.acp.peer import AcpPeer, Params, Reply
+from thinklsp.acp.peer import AcpPeer, Params, Result
 from thinklsp.jsonrpc.rpc_messages import ClientError
 
 Json = Any
@@ -30,7 +30,7 @@ class Written:
         self.added.set()
 
 
-async def wait_for_ever(params: Params) -> Reply:
+async def wait_for_ever(params: Params) -> Result:
     await asyncio.Event().wait()
     raise AssertionError
 

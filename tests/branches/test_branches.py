@@ -1,4 +1,4 @@
-"""Figure A-35: the tests, measured in every process that they start, take all branches of what guards the rest.
+"""Figure A-35: the tests take all branches of the security-relevant modules, measured in every process.
 
 They are the default suite and slower tests of servers: `suites` of `branches.toml`.
 
@@ -60,7 +60,7 @@ class Room:
         self._begin_with_coverage(place)
 
     def read(self) -> Coverage:
-        """All runs together. For once, when they have ended."""
+        """Return the combined data of all runs. Call it once, after the runs have ended."""
         found = Coverage(config_file=str(self._config), data_file=str(self._data), source=[str(self._source)])
         with warnings.catch_warnings():
             # What a server has written that was killed meanwhile, or might write no more, is half a file.
@@ -70,7 +70,7 @@ class Room:
         return found
 
     def _bring_programs(self) -> None:
-        """What stands beside an interpreter is looked for there: ripgrep, the linter of layers."""
+        """Link the programs beside the interpreter, such as ripgrep, because tests search for them there."""
         for program in Path(sysconfig.get_path("scripts")).iterdir():
             if not (here := self.python.with_name(program.name)).exists():
                 here.symlink_to(program)
@@ -94,7 +94,7 @@ TABLE: Json = tomllib.loads((Path(__file__).parent / "branches.toml").read_text(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some modules together. `missing`: FILE:LINE for what never ran, FILE:LINE->LINE for what was never gone."""
+    """A group of modules. `missing` contains FILE:LINE for lines and FILE:LINE->LINE for branches that never ran."""
 
     name: str
     branches: int
@@ -108,7 +108,7 @@ class Verdict:
     whole: float
 
     def told(self) -> str:
-        """A line for each part, with what it lacks below it."""
+        """Return a line for each part, followed by its missing branches."""
         lines = [f"{'branches':>28} {'taken':>8} {'lacking':>8}"]
         for part in self.parts:
             lines.append(f"{part.name:<19} {part.branches:>8} {part.taken:>8} {len(part.missing):>8}")
@@ -117,7 +117,7 @@ class Verdict:
 
 
 def judged(found: Coverage, root: Path, parts: Json, report: Path) -> Verdict:
-    """`parts`: name and modules of each, as in the table. `report`: where all of it is kept."""
+    """Compare the coverage with the required parts. `report` is the path of the full report."""
     found.json_report(outfile=str(report))
     read = json.loads(report.read_text("utf-8"))
     files = {
@@ -161,7 +161,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_branch_that_nobody_takes_is_noticed(tmp_path: Path, end: str) -> None:
-    """The control: with a planted module, in an empty environment, first without one of its branches, then with it."""
+    """The control: a planted module is measured without one of its branches, then with it."""
     planted = tmp_path / "planted"
     planted.mkdir()
     (planted / "guard.py").write_text(GUARD, "utf-8")
@@ -180,7 +180,7 @@ def test_a_branch_that_nobody_takes_is_noticed(tmp_path: Path, end: str) -> None
 
 
 def run_suites(room: Room, place: Path) -> None:
-    """Run the suites side by side. A test that fails while it is measured, which is slow, must pass without that."""
+    """Run the suites in parallel. A test that fails under coverage must pass without it."""
     runs = []
     for number, suites in enumerate(TABLE["suites"]):
         words = ["-m", "pytest", "-q", "-m", "", "-o", f"cache_dir={place / f'cache{number}'}", *LEFT_OUT, *suites]

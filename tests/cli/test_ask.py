@@ -72,6 +72,7 @@ def test_the_answer_alone_is_on_standard_output(cli):
     assert "The prompt is about this workspace." in done.stderr
     assert "✓ list files" in done.stderr
     assert "from the cache" in done.stderr
+    assert "cost" not in done.stderr
     # The session is kept in the state folder, and nothing anywhere else.
     assert [path for path in cli.left_behind() if "/.local" not in path] == []
 

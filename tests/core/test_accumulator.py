@@ -1,4 +1,4 @@
-"""The accumulator: order, interleaving and contradictions, whatever the provider."""
+"""The message accumulator: order, interleaved blocks and contradictory events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def raws(accumulator: MessageAccumulator) -> list[Any]:
 
 
 def lane(index: int, kind: str, pieces: list[str]) -> list[StreamEvent]:
-    """One block as its own ordered list of events."""
+    """Return the ordered events of one block."""
     if kind == "text":
         opening = BlockStarted(index, "text", {"type": "text", "text": ""})
         deltas = [BlockDelta(index, TextDelta(piece)) for piece in pieces]
@@ -119,14 +119,8 @@ def test_a_finished_block_sent_whole_replaces_the_pieces() -> None:
     assert raws(accumulator) == [{"type": "text", "text": "a", "id": "z"}]
 
 
-def test_the_opened_block_is_not_written_to() -> None:
-    opened: dict[str, Any] = {"type": "thinking", "thinking": "", "signature": ""}
-    accumulate(STARTED, BlockStarted(0, "thinking", opened), BlockDelta(0, SignatureDelta("s")), BlockStopped(0))
-    assert opened["signature"] == ""
-
-
 def test_what_fits_no_open_block_is_counted_and_left_out() -> None:
-    """Neither is a broken stream, whose answer would be bought again."""
+    """Such events do not break the stream, because a retry would cost money."""
     accumulator = MessageAccumulator(ORIGIN)
     thinking = {"type": "thinking", "thinking": "", "signature": ""}
     taken = [
@@ -166,11 +160,6 @@ def test_a_service_cannot_fill_the_log_with_kinds_of_its_own() -> None:
         STARTED, *(UnmatchedEvent(f"kind {number}", is_unknown_kind=True) for number in range(100))
     )
     assert (len(accumulator.unmatched), accumulator.unmatched.total()) == (17, 100)
-
-
-def test_usage_is_that_of_the_end() -> None:
-    assert accumulate(STARTED).usage == Usage(input_tokens=3)
-    assert accumulate(STARTED, FINISHED).usage == Usage(input_tokens=3, output_tokens=4)
 
 
 def test_without_the_terminal_event_there_is_no_message() -> None:

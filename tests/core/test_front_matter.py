@@ -1,4 +1,4 @@
-"""Front matter: the subset of YAML that skills need, and nothing that could run, refer or take long."""
+"""Front matter: the subset of YAML that skills need, without tags and anchors, in linear time."""
 
 from __future__ import annotations
 
@@ -71,12 +71,6 @@ def test_refused_with_a_sentence(text: str, sentence: str) -> None:
         parse_front_matter(text)
     assert sentence in str(caught.value)
     assert str(caught.value).endswith(".")
-
-
-@pytest.mark.parametrize("end", ["---", "...", "---  "])
-def test_largest_front_matter_is_read(end: str) -> None:
-    text = f"---\na: {'x' * (MAX_FRONT_MATTER_BYTES - 3)}\n{end}\nBody"
-    assert len(parse_front_matter(text).values["a"] or "") == MAX_FRONT_MATTER_BYTES - 3
 
 
 _PIECES = st.sampled_from(

@@ -1,4 +1,4 @@
-"""Request bodies in chunks, and how deep JSON may nest."""
+"""Request bodies in chunks, and the depth of nested JSON."""
 
 from __future__ import annotations
 

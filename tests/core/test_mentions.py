@@ -1,4 +1,4 @@
-"""The `@` mentions of a prompt: which words are mentions, and that each one that is written is read back."""
+"""The `@` mentions in a prompt, and that each formatted mention is parsed again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_mentions(prompt: str, found: list[Mention]) -> None:
 
 @given(path=st.text(st.sampled_from('ab @:"\\.,/-?é🙂'), min_size=1, max_size=12), first=st.integers(0, 99))
 def test_what_is_mentioned_is_read_back(path: str, first: int) -> None:
-    """In any sentence."""
+    """A mention can be anywhere in a sentence."""
     for lines in (None, (first, first + 1)):
         for sentence in (
             write_mention(path, lines),

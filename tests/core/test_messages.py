@@ -1,27 +1,10 @@
-"""Values kept beside messages live as long as these; ids of calls stand once."""
+"""Memoized values end with their objects, and call ids are unique."""
 
 from __future__ import annotations
 
 import gc
 
 from thinklsp.core.messages import AssistantMessage, IdentityMemo, TextBlock, ToolUseBlock, ensure_unique_call_ids
-
-
-def test_equal_objects_have_a_value_each() -> None:
-    memo: IdentityMemo[int] = IdentityMemo()
-    one, other = TextBlock("same"), TextBlock("same")
-    assert memo.store(one, 1) == 1
-    assert memo.find(other) is None
-    memo.store(other, 2)
-    assert (memo.find(one), memo.find(other)) == (1, 2)
-
-
-def test_a_later_value_replaces_the_former_one() -> None:
-    memo: IdentityMemo[int] = IdentityMemo()
-    block = TextBlock("text")
-    memo.store(block, 1)
-    memo.store(block, 2)
-    assert (memo.find(block), len(memo._entries)) == (2, 1)
 
 
 def test_a_value_goes_with_its_object() -> None:

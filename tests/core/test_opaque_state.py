@@ -1,4 +1,4 @@
-"""Opaque state cannot be shown by accident, and only those who may open it do."""
+"""Opaque state cannot be displayed by accident, and only encoders and the store open it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No secret, and no telling piece of one, is left in a text; and nothing else is taken from it."""
+"""Secrets and their parts are removed from texts, and other words stay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SIGNATURE = "EqQBCkYICxgCKkDcan4ryQzJ1+xy/9Z=="
 
 @pytest.mark.parametrize("between", ["\0", "\u200b", "\u2060", "\x1b"])
 def test_what_nobody_sees_hides_no_secret(between: str) -> None:
-    """An answer in UTF-16, say, that is read as UTF-8."""
+    """An answer in UTF-16 that is read as UTF-8 contains such characters."""
     excerpt = make_excerpt(between.join(f"bad: {SIGNATURE} and sk-ant-api03-abcdefgh-ijkl"))
     assert excerpt == "bad: [hidden] and [hidden]"
 
@@ -70,7 +70,7 @@ def test_ordinary_words_are_not_masked(plain: str) -> None:
 
 @given(st.binary(min_size=48, max_size=90), st.sampled_from(["", "a", "claude-opus-5-5", "Qwen/Qwen3-Coder-480B"]))
 def test_random_keys_are_masked_whatever_the_model_is_called(secret: bytes, model: str) -> None:
-    """Sixty-four characters of base64 without a short part in a row."""
+    """A key has at least 64 base64 characters without separators."""
     run = b64encode(secret).decode("ascii").replace("/", "a").rstrip("=")
     if run.isupper() or run.islower() or run.isdigit():
         return

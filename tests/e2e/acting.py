@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable
 from typing import Any
 
@@ -148,3 +149,17 @@ def write_prompt(outside: Outside, uri: str, text: str) -> None:
 
 async def send(outside: Outside, uri: str) -> Any:
     return await outside.turn("thinklsp.send", {"uri": uri})
+
+
+def start_over(outside: Outside, files: dict[str, str]) -> None:
+    """Close all documents, and leave only these files in the workspace."""
+    for uri in list(outside.client.desk.open):
+        outside.client.close_document(uri)
+    for path in outside.root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for name, text in files.items():
+        (outside.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside.root / name).write_bytes(text.encode())

@@ -128,7 +128,9 @@ async def _key(seat: Seat) -> None:
     await seat.said("the key works until you leave Neovim")
     said = str(await nvim.lua("return trial.own_messages()"))
     assert said.count("sk-wrong") == 0, said
-    assert await nvim.lua("return require('thinklsp').status()") == ""
+    for provider, status in (("simulator", "offline"), (None, "")):
+        told = await nvim.lua("vim.env.THINKLSP_PROVIDER = ...; return require('thinklsp').status()", provider)
+        assert told == status
     asked = len(seat.trial.requests)
     await nvim.command("2Thinklsp edit fix the mean")
     await seat.text_is(FIXED)

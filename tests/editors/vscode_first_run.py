@@ -34,6 +34,7 @@ async def drive(trial: Trial, room: Path) -> None:
             ("the menu and the doctor say offline", driver.said_offline),
             ("the status bar and the menu offer the same three ways", driver.status_bar),
             ("a local server is found and added to the user's file", driver.local_server),
+            ("the user's file chooses the simulator", driver.simulator),
             ("a good key is tested at once", driver.good_key),
             ("a wrong key is told beside a good one, and its buttons help", driver.wrong_key),
             ("a deleted key gives way to the other one", driver.deleted_key),
@@ -119,6 +120,19 @@ class _FirstRun:
         file.unlink()
         await self.window.set(thinklsp__provider=None, thinklsp__model=None)
         await self.window.command("Notifications: Clear All Notifications")
+
+    async def simulator(self) -> None:
+        """The server names the provider of the next turn, which no setting of the editor does here."""
+        file = self.trial.home / "config" / "thinklsp" / "config.toml"
+        file.write_text('provider = "simulator"\n')
+        await self.window.set(thinklsp__effort="low")
+        await self.window.shows(_OFFLINE)
+        await self.window.status.click()
+        await self.window.row("offline: scripted answers").wait_for()
+        await self.window.page.keyboard.press("Escape")
+        file.unlink()
+        await self.window.set(thinklsp__effort=None)
+        await self.window.shows("thinklsp$")
 
     async def good_key(self) -> None:
         await self.window.give_key(self.trial.service.key)

@@ -80,7 +80,7 @@ async def test_file_rewritten_with_same_size_is_noticed(mine: Mine) -> None:
     assert await mine.notices() == []
     mine.path.write_text('model = "claude-opus-4-5"')
     turn = await mine.engine.start_turn(spec(), PLAIN, {})
-    turn.setup.release()
+    turn.release()
     assert turn.config.model.id == "claude-opus-4-5"
 
 
@@ -137,11 +137,11 @@ async def test_changed_user_file_applies_to_the_next_turn(mine: Mine) -> None:
     assert mine.engine.user.file.commands.enabled
     assert mine.engine.transport is not before
     assert logging.getLogger("thinklsp").level == logging.INFO
-    first, second = await running.setup.connect(()), await following.setup.connect(())
+    first, second = await running.connect(()), await following.connect(())
     assert first is not second
     assert running.config.tools != following.config.tools
-    running.setup.release()
-    following.setup.release()
+    running.release()
+    following.release()
     mine.write("")
     assert await mine.notices() == []
     assert logging.getLogger("thinklsp").level == logging.WARNING
@@ -214,7 +214,7 @@ async def test_the_keyring_is_read_in_a_thread_and_once(tmp_path: Path, installe
     engine = Engine({"THINKLSP_CONFIG": str(tmp_path / "config.toml")})
     turns = [await engine.start_turn(spec(), PLAIN, {}) for _ in range(2)]
     assert keyring.asked == []
-    await asyncio.gather(*(turn.setup.connect(()) for turn in turns))
+    await asyncio.gather(*(turn.connect(()) for turn in turns))
     assert [thread is threading.main_thread() for thread in keyring.asked] == [False]
     found = await engine.resolve_access("anthropic")
     assert found is not None

@@ -19,7 +19,6 @@ from thinklsp.core.events import StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import Message, TextBlock
 from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionRequest, ChatRequest, Choices, Engine, Reference, Turn, TurnRequest
-from thinklsp.engine.diagnosis import build_report
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import StatusLine, WorkspaceSessions, merge_choices
 from thinklsp.providers.catalogue import find_default_model
@@ -202,7 +201,7 @@ async def test_settings_of_a_turn(engine: Engine) -> None:
 
     async def effort(given: TurnRequest, choices: dict[str, object] | None = None) -> str | None:
         turn = await engine.start_turn(given, editor, choices or {})
-        turn.setup.release()
+        turn.release()
         return turn.config.thinking.effort
 
     assert await effort(spec()) == "low"
@@ -213,17 +212,6 @@ async def test_settings_of_a_turn(engine: Engine) -> None:
     assert await effort(spec(session_id=session.id), {"effort": "medium"}) == "high"
     assert await effort(spec(session_id=session.id, effort="max"), {"effort": "medium"}) == "max"
     assert await effort(replace(document, effort="medium")) == "medium"
-
-
-MODES = [
-    (spec("x"), "agent"), (spec("x", mode="plan"), "plan"), (action("fix", place()), "agent"),
-    (action("explain", place()), "ask"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("request_", "mode"), MODES)
-async def test_modes(engine: Engine, request_: Any, mode: str) -> None:
-    assert (await engine.start_turn(request_, PLAIN, {})).config.mode == mode
 
 
 async def test_equal_requests_have_equal_text_with_context_last(engine: Engine) -> None:
@@ -268,7 +256,8 @@ async def test_choices(engine: Engine, key: str, value: str, made: dict[str, obj
     sessions = WorkspaceSessions(engine, lambda: "w", preferences)
     answer = await sessions.choose(key, value, None)
     assert preferences.choices == made
-    assert set(answer) == {"value", "effective", "choices", "notice"} | ({"models"} if key == "model" else set())
+    more = {"provider", "models"} if key == "model" else set()
+    assert set(answer) == {"value", "effective", "choices", "notice"} | more
     assert answer["value"] == value
     assert value in answer["choices"] or value.startswith("manual ")
     assert answer["effective"]
@@ -314,7 +303,7 @@ async def test_auto_as_a_model_is_the_providers_default(engine: Engine) -> None:
     assert engine.resolve_target(settings)[1].id == find_default_model("anthropic")
     turn = await engine.start_turn(spec(model="auto"), PLAIN, {"model": "claude-opus-4-6"})
     assert turn.config.model.id == find_default_model("anthropic")
-    turn.setup.release()
+    turn.release()
 
 
 # What is chosen before; then in the session; then for the turn: how the mode is told, and the effort that is sent.
@@ -341,9 +330,19 @@ async def test_the_presets_of_thinking(
     told = await open_sessions(engine, {**connection, **model}).choose("thinking", None, session.id)
     turn = await engine.start_turn(spec(session_id=session.id, **command), PLAIN, connection | model)
     thinking = turn.config.thinking
-    turn.setup.release()
+    turn.release()
     assert (told["value"], thinking.effort) == expected
     assert thinking.form == ("off" if command.get("thinking") == "off" else "adaptive")
+
+
+@pytest.mark.parametrize(("provider", "cost"), [("anthropic", " (about $0.0"), ("simulator", ".")])
+async def test_cache_notice_of_the_offline_model_names_no_cost(engine: Engine, provider: str, cost: str) -> None:
+    preferences = Preferences(PLAIN, {"provider": provider, "model": "claude-opus-4-6"})
+    turn = await engine.start_turn(spec(), PLAIN, preferences.choices)
+    play(turn, says("Yes.", usage=Usage(input_tokens=5_000, output_tokens=5, cache_write_tokens=5_000)))
+    await run(turn)
+    answer = await WorkspaceSessions(engine, lambda: "w", preferences).choose("effort", "low", None)
+    assert f"resends 5,000 cached tokens{cost}" in answer["notice"]
 
 
 async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
@@ -351,18 +350,26 @@ async def test_an_own_action_has_its_own_thinking(engine: Engine) -> None:
     asked = action("own", Reference("untitled:a.py", (1, 1)), own_action=own)
     turn = await engine.start_turn(asked, PLAIN, {"model": "claude-opus-4-6"})
     assert turn.config.thinking.form == "off"
-    turn.setup.release()
+    turn.release()
 
 
 async def test_the_models_are_described(engine: Engine) -> None:
     """What a client can tell people before they choose."""
     answer = await open_sessions(engine).choose("model", None, None)
+    assert answer["provider"] == "anthropic"
     by_id = {each["id"]: each for each in answer["models"]}
     assert set(answer["choices"]) - {"auto"} <= set(by_id)
     found = by_id["claude-opus-4-6"]
     assert set(found) == {"id", "provider", "title", "hasKey", "window", "price"}
     assert (found["provider"], found["hasKey"], found["price"]["output"] > 1) == ("anthropic", True, True)
     assert {each["hasKey"] for each in answer["models"] if each["provider"] == "google"} == {False}
+
+
+async def test_the_provider_of_the_next_turn() -> None:
+    """The simulator has the names of real models, and without a key there is no provider."""
+    for environment, provider in (({"THINKLSP_PROVIDER": "simulator"}, "simulator"), ({}, None)):
+        async with aclosing(Engine(NO_FILE | environment)) as engine:
+            assert (await open_sessions(engine).choose("model", None, None))["provider"] == provider
 
 
 async def test_the_status_is_what_the_next_turn_would_use(engine: Engine) -> None:
@@ -389,7 +396,7 @@ async def test_a_claim_keeps_turns_out_and_lets_its_own_in(engine: Engine) -> No
         engine.claims.claim(session.id, "other")
     turn = await engine.start_turn(spec(session_id=session.id), PLAIN, {}, turn_id="work")
     assert turn.id == "work"
-    turn.setup.release()
+    turn.release()
     free()
     engine.claims.claim(session.id, "other")()
 
@@ -402,19 +409,6 @@ async def test_diagnostics_stand_between_prompt_and_excerpts(engine: Engine) -> 
     stored = await engine.store.get(turn.session.id, "w")
     expected = "Why?\n\nDiagnostics of a.py:\n- line 3: error: bad\n\nuntitled:a.py, lines 1-1 of 500"
     assert first_text(stored.conversation).startswith(expected)
-
-
-async def test_the_report_says_what_would_be_used_and_never_the_key(engine: Engine) -> None:
-    found = await build_report(engine, PLAIN, {"effort": "high"}, probe=False)
-    assert found["model"]["provider"] == "anthropic"
-    assert "ANTHROPIC_API_KEY" in found["model"]["keySource"]
-    assert KEY not in str(found)
-    assert found["settings"]["sources"] == {"effort": "choice"}
-    empty = Engine(NO_FILE)
-    without = await build_report(empty, PLAIN, {}, probe=False)
-    assert without["model"] is None
-    assert any("ANTHROPIC_API_KEY" in problem for problem in without["problems"])
-    await empty.aclose()
 
 
 async def test_unused_conversations_leave_memory(engine: Engine) -> None:

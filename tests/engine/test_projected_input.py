@@ -62,8 +62,8 @@ async def _measured(way: str, document: str) -> list[tuple[int, int]]:
             turn = await engine.start_turn(
                 request, EditorSettings(), {"provider": chosen.provider, "model": chosen.model}
             )
-            turn.meter = ContextMeter()
-            measured = Measured(await turn.setup.connect(()), turn.meter)
+            engine.forget_session(turn.session.id)
+            measured = Measured(await turn.connect(()), turn.meter)
 
             async def connected(_known: object, caller: ModelCaller = measured) -> ModelCaller:
                 return caller

@@ -24,7 +24,7 @@ from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
 from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 TRUE, ECHO = ["true"], ["echo", "hi"]
 EXACTLY = "Always allow exactly this command"
@@ -50,7 +50,7 @@ class Desk:
         user = load_user_settings({"THINKLSP_CONFIG": str(self.config)})
         permissions = PermissionsFile.locate_beside(user.path)
         commands = UserCommands(self.runner, user, permissions, self.granted, self._ask)
-        view = WorkspaceView([(WorkspaceFolder("file:///x", "x"), self.root)])
+        view = WorkspaceView([self.root])
         before = len(self.asked)
         free = await commands.is_permitted(argv, folder)
         try:
@@ -177,7 +177,7 @@ async def test_commands_are_offered_if_enabled_and_possible(enabled: Engine, tmp
     for engine, offered in ((enabled, True), (off, False), (nowhere, False)):
         with await engine.start_turn(spec(), PLAIN, {}) as turn:
             assert ("run_command" in [each.name for each in turn.config.tools]) is offered
-            assert (turn.setup.commands is not None, turn.config.verify) == (offered, "auto" if offered else "off")
+            assert (turn.commands is not None, turn.config.verify) == (offered, "auto" if offered else "off")
     await off.aclose()
     await nowhere.aclose()
 
@@ -216,8 +216,8 @@ async def test_reading_turn_runs_nothing_and_runner_is_closed(enabled: Engine) -
         results = turn.session.conversation[2]
         assert isinstance(results, UserMessage)
         assert words in results.blocks[0].text  # type: ignore[union-attr] # it is a result
-        assert turn.setup.commands is not None
-        runner = turn.setup.commands.runner
+        assert turn.commands is not None
+        runner = turn.commands.runner
         assert isinstance(runner, PlainRunner)
         assert (runner.runs, runner.closed) == ([], True)
 
@@ -225,8 +225,8 @@ async def test_reading_turn_runs_nothing_and_runner_is_closed(enabled: Engine) -
 async def test_what_a_session_was_granted_is_not_another_sessions(enabled: Engine) -> None:
     async def approvals(session_id: str | None = None) -> tuple[str, set[Approval]]:
         with await enabled.start_turn(spec(session_id=session_id), PLAIN, {}) as turn:
-            assert turn.setup.commands is not None
-            return turn.session.id, turn.setup.commands.session_approvals
+            assert turn.commands is not None
+            return turn.session.id, turn.commands.session_approvals
 
     session, granted = await approvals()
     granted.add(Approval(("true",)))

@@ -1,4 +1,4 @@
-"""Tokens that are forged, meant for others, too old or too early, or just strange: none identifies a user."""
+"""Forged, foreign, expired, early and malformed tokens, none of which identifies a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotation of the provider's keys, its outages, and how often it is asked."""
+"""The rotation of a provider's keys, its outages, and the number of requests to it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Clock:
 async def verifying(
     provider: IdentityProvider, clock: Callable[[], float], **changes: Any
 ) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """Check tokens with this clock for the age of the keys, and the real one for the tokens."""
+    """Verify tokens. `clock` measures the age of the keys, and the real clock applies to the tokens."""
     verifier = OidcVerifier(provider.section.model_copy(update=changes), NetworkSection(), key_clock=clock)
     try:
         yield verifier.verify
@@ -71,7 +71,7 @@ async def test_many_clients_share_a_fetch(provider: IdentityProvider) -> None:
 
 
 async def test_new_key_is_found_at_once(provider: IdentityProvider) -> None:
-    """The key that is withdrawn counts until the keys are fetched again, and not longer."""
+    """A withdrawn key is valid until the keys are fetched again."""
     clock = Clock()
     async with verifying(provider, clock) as verify:
         old = provider.sign()

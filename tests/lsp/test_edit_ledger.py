@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from tests.support.watching import HANG_SECONDS
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.engine.merge_plan import FileState, MergedFile, plan_undo
-from thinklsp.lsp.editor.client import ApplyReply, ClientFeatures
 from thinklsp.lsp.edits.edit_applier import EditApplier
 from thinklsp.lsp.edits.edit_ledger import EditLedger
 from thinklsp.lsp.edits.pending_edits import PendingEdit
@@ -62,6 +61,15 @@ class Desk:
     def warnings(self) -> list[str]:
         shown = (message for message in self.editor.received if message.get("method") == "window/showMessage")
         return [message["params"]["message"] for message in shown]
+
+    def edits(self) -> list[Any]:
+        """Return the params of the edits that the editor was sent."""
+        return [m["params"] for m in self.editor.received if m.get("method") == "workspace/applyEdit"]
+
+    async def answer_edit(self, number: int, *, applied: bool) -> None:
+        await self.editor.wait_for(lambda: len(self.edits()) > number, what="an edit")
+        requests = [m for m in self.editor.received if m.get("method") == "workspace/applyEdit"]
+        self.editor.send({"jsonrpc": "2.0", "id": requests[number]["id"], "result": {"applied": applied}})
 
     @property
     def workspace(self) -> str:
@@ -115,7 +123,8 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     environment = {"THINKLSP_CONFIG": "/nonexistent/config.toml", "THINKLSP_STATE_DIR": str(tmp_path / "state")}
     (folder / "a.py").write_text(OLD)
     async with opened(tmp_path / "state") as other, in_process(environment) as editor:
-        await editor.initialize(root=folder)
+        edits = {"applyEdit": True, "workspaceEdit": {"documentChanges": True}}
+        await editor.initialize({"workspace": edits}, root=folder)
         assistant = await editor.server.load()
         await assistant.ledger.load()
         sessions = []
@@ -160,72 +169,57 @@ async def test_what_was_written_while_it_was_read_is_the_newest(desk: Desk) -> N
 RACES: dict[str, list[int | None]] = {"cancelled": [], "closed": [None], "opened": [1], "typed in": [2]}
 
 
+class RacingLedger(EditLedger):
+    """A ledger during whose first entry something happens."""
+
+    happen: Callable[[], object] | None = None
+
+    async def record_intent(self, pending: PendingEdit, files: Sequence[MergedFile]) -> EditIntent:
+        intent = await super().record_intent(pending, files)
+        if (happen := self.happen) is not None:
+            self.happen = None
+            happen()
+            await asyncio.sleep(0)
+        return intent
+
+
 @pytest.mark.parametrize("case", RACES)
-async def test_an_edit_does_not_leave_for_an_earlier_text(
-    desk: Desk, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, sent, recorded = desk.editor.server, [], []
+async def test_an_edit_does_not_leave_for_an_earlier_text(desk: Desk, case: str) -> None:
+    state, snapshots = desk.editor.server.state, desk.assistant.snapshots
     if case in ("closed", "typed in"):
         desk.open(OLD)
-
-    def act() -> None:
-        if case == "cancelled":
-            task.cancel()
-        elif case == "opened":
-            desk.open(OLD)
-        elif case == "closed":
-            desk.close()
-        else:
-            desk.change(OLD)
-
-    async def record_intent(*given: Any) -> Any:
-        recorded.append(await EditLedger.record_intent(desk.ledger, *given))
-        if len(recorded) == 1:
-            act()
-            await asyncio.sleep(0)
-        return recorded[-1]
-
-    async def apply_edit(_label: str, edit: Any, _on_request_id: Any) -> ApplyReply:
-        sent.append(edit.document_changes[0].text_document.version)
-        return ApplyReply(False)
-
-    monkeypatch.setattr(desk.ledger, "record_intent", record_intent)
-    monkeypatch.setattr(server.state.client, "apply_edit", apply_edit)
-    monkeypatch.setattr(server.state.client, "features", ClientFeatures(apply_edit=True, document_changes=True))
-    task = asyncio.create_task(EditApplier(server.state, desk.assistant.snapshots, desk.ledger).apply(desk.kept()))
+    ledger = RacingLedger(state, snapshots, desk.assistant.engine)
+    task = asyncio.create_task(EditApplier(state, snapshots, ledger).apply(desk.kept()))
+    ledger.happen = {
+        "cancelled": task.cancel,
+        "opened": lambda: desk.open(OLD),
+        "closed": desk.close,
+        "typed in": lambda: desk.change(OLD),
+    }[case]
+    for number in range(len(RACES[case])):
+        await desk.answer_edit(number, applied=False)
     await asyncio.wait([task])
     await desk.editor.settled()
-    assert (sent, task.cancelled()) == (RACES[case], case == "cancelled")
+    versions = [edit["edit"]["documentChanges"][0]["textDocument"]["version"] for edit in desk.edits()]
+    assert (versions, task.cancelled()) == (RACES[case], case == "cancelled")
     async with opened(desk.folder.parent / "state") as later:
         assert await later.list_unknown_edits(desk.workspace) == (), "every edit is settled"
 
 
-async def test_a_late_answer_is_checked_before_the_edit_is_sent_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_answer_is_checked_before_the_edit_is_sent_again(desk: Desk) -> None:
     """The user asks for the edit again while the editor has answered and its changes may still arrive."""
-    client, has_come, may_answer, sent = desk.editor.server.state.client, asyncio.Event(), asyncio.Event(), []
-
-    async def apply_edit(_label: str, edit: Any, _on_request_id: Any) -> ApplyReply:
-        sent.append(edit)
-        has_come.set()
-        await may_answer.wait()
-        return ApplyReply(True)
-
-    monkeypatch.setattr(client, "apply_edit", apply_edit)
-    monkeypatch.setattr(client, "features", ClientFeatures(apply_edit=True, document_changes=True))
-    applier = EditApplier(desk.editor.server.state, desk.assistant.snapshots, desk.ledger)
+    applier = desk.assistant.edit_applier
     task = asyncio.create_task(applier.apply(desk.kept()))
-    await has_come.wait()
+    await desk.editor.wait_for(desk.edits, what="the edit")
     task.cancel()
     await asyncio.wait([task])
-    may_answer.set()
+    await desk.answer_edit(0, applied=True)
     for _ in range(2):
         [file] = (await applier.apply(desk.kept())).files
-        assert (file.status, len(sent)) == ("unknown", 1)
+        assert (file.status, len(desk.edits())) == ("unknown", 1)
     (desk.folder / "a.py").write_text(NEW)
     [file] = (await applier.apply(desk.kept())).files
-    assert (file.status, len(sent)) == ("applied", 1)
+    assert (file.status, len(desk.edits())) == ("applied", 1)
 
 
 @pytest.mark.parametrize("arrived", [True, False])

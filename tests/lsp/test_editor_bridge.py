@@ -196,8 +196,8 @@ async def test_bridge_answer_for_changed_text_is_discarded() -> None:
 
 
 async def test_no_answer_is_waited_for_and_a_late_one_ignored() -> None:
-    """All at once, as each of them takes its three seconds."""
     async with seated() as seat:
+        seat.editor.server.state.client.bridge_seconds = 0.2
         await seat.code_actions(at(0, 0, 0, 9), diagnostic(0))
         bridge = seat.bridge
         work = bridge.find_definition(point()), bridge.find_references(point()), bridge.fetch_diagnostics(A)

@@ -1,4 +1,4 @@
-"""`somebody`: a user of a tenant that no other test has."""
+"""The fixture `somebody`, a user in a tenant that no other test uses."""
 
 from __future__ import annotations
 

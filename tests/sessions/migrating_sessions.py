@@ -32,7 +32,7 @@ LATER = {
 
 
 def laid_out(folder: Path, fixture: Path) -> None:
-    """A database as an older version has left it."""
+    """Create a database as an older version wrote it."""
     (folder / "sessions").mkdir(mode=0o700)
     with closing(sqlite3.connect(database(folder))) as connection:
         connection.executescript(fixture.read_text("utf-8"))
@@ -48,7 +48,7 @@ def connection_of(opened_: OpenedDatabase) -> sqlite3.Connection:
 
 
 def check_migrated(folder: Path) -> None:
-    """Whatever has happened to it, the next process has the newest schema and all that there was, as has every copy."""
+    """Check that the next process finds the newest schema and all rows, and that every copy has all rows."""
     opened_ = open_database(str(folder), migrations=LATER)
     with closing(connection_of(opened_)) as connection:
         assert opened_.problems == ()

@@ -1,4 +1,4 @@
-"""What a later process reads of earlier edits: the texts of one file, the answer of each turn, and its model."""
+"""Earlier edits of a file as a later process reads them, with the answer and the model of each turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports hold every word and nothing that is sealed."""
+"""Exports contain every text and no opaque state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in the store: their bytes once per session and content, as long as a message has them, and then no more."""
+"""Images in the store: once per session and content, as long as a message contains them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.images import image, png
-from tests.support.stored_sessions import USAGE, answer, connection_of, database, holding, opened, run_sql
+from tests.support.stored_sessions import USAGE, answer, database, holding, opened, run_sql
 from thinklsp.core.images import list_images, parse_image
 from thinklsp.core.messages import ImageBlock, Message, TextBlock, ToolResultBlock, UserMessage
 from thinklsp.sessions.codec import decode_message, encode_message
@@ -39,16 +39,6 @@ def contents(folder: Path) -> list[tuple[int, int]]:
     ]
 
 
-async def test_images_come_back_in_another_process(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        session = await with_shot(store)
-    async with opened(tmp_path) as store:
-        again = await store.get(session.id, "w")
-        assert again == session
-        assert list_images(again.conversation)[0].data == SHOT.data
-        assert store.problems == ()
-
-
 async def test_bytes_are_kept_once_for_messages_and_archives(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         session = await with_shot(store)
@@ -71,20 +61,6 @@ async def test_bytes_are_kept_once_for_messages_and_archives(tmp_path: Path) -> 
 
 def same(message: Message) -> Message:
     return message
-
-
-async def test_an_image_that_no_message_has_is_deleted(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        session = await store.create("w")
-        await store.update(session.id, one_turn)
-        await store.update(session.id, lambda now: now.add_user_message("Look.", images=(SHOT,)))
-        [(count, size)] = contents(tmp_path)
-        assert (count, size) == (1, len(SHOT.data))
-        [summary] = await store.list_sessions("w")
-        await store.update(session.id, lambda now: now.cut_short())
-        assert contents(tmp_path) == [(0, 0)]
-        [after] = await store.list_sessions("w")
-        assert summary.size - after.size > len(SHOT.data)
 
 
 async def test_a_fork_has_copies_and_a_deleted_session_leaves_no_byte(tmp_path: Path) -> None:
@@ -119,17 +95,6 @@ async def test_a_damaged_image_costs_only_itself(tmp_path: Path, damage: str) ->
         await store.update(session.id, lambda now: one_turn(now, SHOT))
     async with opened(tmp_path) as store:
         assert list_images((await store.get(session.id, "w")).conversation)[-1].data == SHOT.data
-
-
-async def test_images_go_to_memory_and_back_with_their_session(tmp_path: Path) -> None:
-    """Another program removes the file; the session of this process is written to a new one."""
-    async with opened(tmp_path) as store:
-        session = await with_shot(store)
-        database(tmp_path).unlink()
-        later = await store.update(session.id, one_turn)
-        assert connection_of(store).execute("SELECT count(*) FROM image").fetchone() == (2,)
-    async with opened(tmp_path) as store:
-        assert await store.get(session.id, "w") == later
 
 
 def test_image_of_an_unknown_type_is_damage() -> None:

@@ -1,11 +1,10 @@
-"""What services have refused stands with the session as long as it begins as it did; that of a model for a month."""
+"""Stored fallbacks: for a conversation until its beginning changes, and for a model for a month."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from tests.sessions.migrating_sessions import FIXTURES, laid_out
 from tests.support.stored_sessions import database, full_session, holding, one_turn, opened, run_sql
 from thinklsp.core.events import Fallback
 from thinklsp.sessions.session import Session
@@ -15,7 +14,7 @@ FORM = Fallback("m", "form", "adaptive", "manual")
 
 
 async def begun(store: SqliteStore) -> tuple[Session, Fallback]:
-    """A session of four messages, and a remedy for its first three."""
+    """Store a session with four messages and a fallback for its first three."""
     session = await store.update((await store.create("w")).id, full_session)
     remedy = Fallback("m", "bare", conversation_prefix=session.conversation[:3])
     await store.keep_fallback(session.id, "here", remedy)
@@ -69,17 +68,3 @@ async def test_stored_fallbacks_are_deleted_and_expire(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert [remedy.kind for remedy in await store.list_fallbacks(kept.id, "here")] == ["bare"]
     assert run_sql(database(tmp_path), "SELECT count(*) FROM remedy") == [(1,)]
-
-
-async def test_damaged_old_store_gives_sessions_to_new_one(tmp_path: Path) -> None:
-    """It has no table of remedies yet."""
-    laid_out(tmp_path, FIXTURES[0])
-    [(size,)] = run_sql(database(tmp_path), "PRAGMA page_size")
-    [(page,)] = run_sql(database(tmp_path), "SELECT rootpage FROM sqlite_schema WHERE name = 'usage_by_day'")
-    content = bytearray(database(tmp_path).read_bytes())
-    content[(page - 1) * size : page * size] = b"x" * size
-    database(tmp_path).write_bytes(content)
-    async with opened(tmp_path) as store:
-        [summary] = await store.list_sessions(None)
-        assert await store.get(summary.id, "w") == full_session(Session(summary.id, "w"))
-        assert "with the session that could be read" in store.problems[0]

@@ -1,4 +1,4 @@
-"""The ledger of edits: written before an edit leaves, so that a crash leaves a question and never a second edit."""
+"""The edit ledger, which records an edit before it is sent, so that a crash never sends an edit twice."""
 
 from __future__ import annotations
 

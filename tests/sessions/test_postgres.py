@@ -1,4 +1,4 @@
-"""What only the store in PostgreSQL does: tenants, leases with fences, lost connections, migrations, addresses."""
+"""The parts that only the PostgreSQL store has: tenants, leases with fences, lost connections and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encrypted sessions in PostgreSQL: what the database sees, lost and rotated keys, moved rows, older sessions."""
+"""Encrypted sessions in PostgreSQL: the contents of the database, lost and rotated keys, and moved rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def open_store(server: PostgresServer, identity: ClientIdentity, *keys: str) -> 
 
 
 def fill_session(session: Session) -> Session:
-    """Put the canary in everything that a person or a model has written."""
+    """Put the canary in every text of a user or a model."""
     asked = session.rename(f"{CANARY} title").add_user_message(f"{CANARY} prompt", images=(PICTURE,))
     told = asked.add_step(answer(f"{CANARY} answer " * 20, secret=CANARY), None, SPENT.usage)
     return told.add_prompt(f"{CANARY} waiting", "t", is_queued=True)
@@ -292,7 +292,7 @@ async def test_a_session_from_before_the_key_is_continued_as_it_is(
 
 
 async def test_a_session_without_its_key_is_not_continued(postgres: PostgresServer, somebody: ClientIdentity) -> None:
-    """For example after a restore that has forgotten a table."""
+    """The key can be lost if a restore omits a table."""
     server = open_store(postgres, somebody, KEY)
     session = await fill(server)
     postgres.execute("DELETE FROM session_key WHERE session = %s", session.id)
@@ -435,7 +435,7 @@ def test_a_slow_command_blocks_no_store_with_keys() -> None:
 
 
 def test_stores_wait_together_for_keys_that_are_too_old() -> None:
-    """After a quiet night, several users start at once."""
+    """Several users start at the same time after a long pause."""
     moments, calls = [0.0], []
     barrier = threading.Barrier(8)
 

@@ -1,4 +1,4 @@
-"""Mending: what is sound stays, what is not becomes sendable, and no word is lost."""
+"""Repair: valid conversations are unchanged, others can be sent afterwards, and no text is lost."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ _steps = st.lists(st.tuples(st.lists(_calls, min_size=1, max_size=3), st.boolean
 
 @pytest.mark.parametrize("side", SIDES)
 def test_repair_changes_only_equal_ids(side: str) -> None:
-    """Ids that are equal, empty or used again by a later message, of calls that are identical or not."""
+    """Ids can be equal, empty or reused by a later message."""
     where = place(*SIDES[side])
     origin = where.endpoint.build_origin(where.model.id)
 
@@ -194,7 +194,7 @@ def step(answer: AssistantMessage, texts: list[str]) -> Conversation:
 
 
 def issued(provider: str, call: ToolUseBlock, origin: Origin) -> OpaqueState:
-    """The call as the service of this dialect wrote it."""
+    """Return the call as a service of this dialect writes it."""
     function = {"name": call.name, "arguments": json.dumps(call.input)}
     raw: dict[str, object] = {
         "anthropic": {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input},
@@ -205,7 +205,7 @@ def issued(provider: str, call: ToolUseBlock, origin: Origin) -> OpaqueState:
 
 
 def without_ids(conversation: Conversation) -> list[list[object]]:
-    """The blocks without the ids of calls."""
+    """Return the blocks without call ids."""
     found: list[list[object]] = []
     for message in conversation:
         blocks = list[object](replace(block, id="") for block in message.blocks if isinstance(block, ToolUseBlock))

@@ -1,9 +1,8 @@
-"""Rows and back: what is whole comes back as it was, what is damaged as far as it goes; a write costs what is new."""
+"""Database rows: valid rows are read unchanged, damaged rows as far as possible, and writes store only news."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ from tests.support.stored_sessions import (
 )
 from thinklsp.core.messages import (
     AssistantMessage,
-    FileSight,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -39,7 +37,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.sessions.codec import compute_crc, decode_message, decode_prompts, encode_message, parse_time
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_session, write_session
-from thinklsp.sessions.tables import is_damage, open_memory_database
+from thinklsp.sessions.tables import open_memory_database
 
 TEXT, THINKING = {"kind": "text", "text": "said"}, {"kind": "thinking", "text": "thought", "raw": True}
 RESULT = {"kind": "tool_result", "id": "c", "text": "done", "error": True}
@@ -52,7 +50,7 @@ sessions = st.builds(Session, st.just("s"), st.just("w"), titles, conversations,
 
 
 def told_apart(session: Session) -> Session:
-    """Only a prompt can be unanswered: a store that reads anything else knows that it is damaged."""
+    """Only a prompt can be unanswered, so the store resets the flag of other sessions."""
     prompt = bool(session.conversation) and session.conversation[-1].role == "user"
     return replace(session, unanswered=session.unanswered and prompt)
 
@@ -77,7 +75,7 @@ def test_neutral_rows_hold_nothing_that_is_sealed() -> None:
 
 
 def test_every_damage_of_opaque_state_is_noticed() -> None:
-    """The last one is a row that an earlier version has encrypted."""
+    """The last row was encrypted by an earlier version."""
     thinking = AssistantMessage((ThinkingBlock("", sealed()),))
     session = Session("s", "w", conversation=(UserMessage.from_text("x"), thinking))
     with closing(open_memory_database()) as connection:
@@ -125,7 +123,7 @@ def test_one_flipped_byte_is_never_an_error(data: st.DataObject) -> None:
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(sessions, sessions, sessions)
 def test_any_session_may_follow_any_other(first: Session, second: Session, third: Session) -> None:
-    """Grown, shortened or changed in the middle: what is read is what was written."""
+    """A session can grow, shrink or change in the middle."""
     second = replace(second, conversation=first.conversation[:3] + second.conversation)
     with closing(open_memory_database()) as connection:
         stored = None
@@ -136,7 +134,7 @@ def test_any_session_may_follow_any_other(first: Session, second: Session, third
 
 
 def test_a_write_costs_what_is_new() -> None:
-    """Counted in rows that change, not in time."""
+    """The cost is the number of changed rows."""
     with closing(open_memory_database()) as connection:
         stored = write_session(connection, None, Session("s", "w"))
         costs = []
@@ -174,26 +172,6 @@ def test_the_same_conversation_is_not_written_twice() -> None:
         assert connection.execute("SELECT rowid, * FROM message").fetchall() == rows
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        "INSERT ON message BEGIN UPDATE message SET crc = crc + 1 WHERE rowid = new.rowid; END",
-        "INSERT ON message BEGIN UPDATE message SET sequence = sequence + 9 WHERE rowid = new.rowid; END",
-        "INSERT ON opaque BEGIN UPDATE opaque SET crc = crc + 1 WHERE rowid = new.rowid; END",
-        "INSERT ON opaque BEGIN UPDATE opaque SET origin = 'another' WHERE rowid = new.rowid; END",
-        "INSERT ON opaque BEGIN DELETE FROM opaque WHERE rowid = new.rowid; END",
-        "INSERT ON origin BEGIN UPDATE origin SET host = 'another' WHERE rowid = new.rowid; END",
-    ],
-)
-def test_a_row_that_is_not_found_as_it_was_written_is_damage(other: str) -> None:
-    """A trigger stands for an index that finds another row."""
-    with closing(open_memory_database()) as connection:
-        connection.execute(f"CREATE TRIGGER other AFTER {other}")
-        with pytest.raises(sqlite3.DatabaseError) as raised:
-            write_session(connection, None, full_session(Session("s", "w")))
-        assert is_damage(raised.value)
-
-
 ASSISTANT = ("assistant", "end_turn")
 SAID = AssistantMessage((TextBlock("said"),), "end_turn")
 CALL = {"kind": "tool_use", "id": "c", "name": "n"}
@@ -222,12 +200,6 @@ def test_what_is_damaged_is_read_as_far_as_it_goes(case: str) -> None:
     assert (decoded.message, decoded.is_complete) == (left, False)
 
 
-def test_long_texts_stand_behind_the_fields_as_they_are() -> None:
-    fields, _, behind = encode_message(LONG).blocks.partition(b"\n")
-    assert [entry["text"] for entry in json.loads(fields)] == [320, "Short.", len(behind) - 320]
-    assert behind == "".join(text for text in texts_of(LONG) if text != "Short.").encode("utf-8", "surrogatepass")
-
-
 def test_fields_that_hold_long_texts_are_read() -> None:
     blocks = [{"kind": block.kind, "text": text} for block, text in zip(LONG.blocks, texts_of(LONG), strict=True)]
     assert texts_of(decode_message(*ASSISTANT, json.dumps(blocks).encode(), {}).message) == texts_of(LONG)
@@ -251,11 +223,6 @@ def test_a_damaged_role_is_told_from_the_blocks(blocks: Any, kind: type) -> None
     assert isinstance(decode_message("somebody", "bored", json.dumps(blocks).encode(), {}).message, kind)
 
 
-def test_a_sealed_block_keeps_its_seal() -> None:
-    decoded = decode_message("assistant", "no reason", json.dumps([THINKING]).encode(), {0: sealed()})
-    assert decoded.message == AssistantMessage((ThinkingBlock("thought", sealed()),), "other")
-
-
 @pytest.mark.parametrize("damaged", [None, "", "[{", "{}", '[{"text": 1}]', 7])
 def test_damaged_prompts_are_none(damaged: object) -> None:
     assert decode_prompts(damaged) == ()
@@ -264,17 +231,3 @@ def test_damaged_prompts_are_none(damaged: object) -> None:
 @pytest.mark.parametrize("damaged", [10**30, -(10**30), "soon", None])
 def test_a_damaged_time_is_the_beginning_of_all(damaged: object) -> None:
     assert parse_time(damaged) == datetime(1970, 1, 1, tzinfo=UTC)
-
-
-SIGHT = (FileSight("file:///a.py", "d1", is_whole=True), FileSight("file:///\ud83d", None, is_own=True))
-
-
-@pytest.mark.parametrize(
-    "block", [TextBlock("said", sight=SIGHT), ToolResultBlock("c", "done " * 50, sight=SIGHT), TextBlock("said")]
-)
-def test_what_a_block_shows_of_files_is_stored_with_it(block: TextBlock | ToolResultBlock) -> None:
-    row = encode_message(UserMessage((block,)))
-    message, is_complete = decode_message("user", None, row.blocks, {})
-    assert isinstance(message, UserMessage)
-    assert (message.sight, is_complete) == (block.sight, True)
-    assert (b"sight" in row.blocks) == bool(block.sight)

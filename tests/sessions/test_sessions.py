@@ -1,4 +1,4 @@
-"""Sessions as values: whole steps only, what stopping, forking and a crash leave, and titles."""
+"""`Session` values: complete steps, stopped turns, forks, crashes and titles."""
 
 from __future__ import annotations
 
@@ -34,11 +34,6 @@ def test_a_step_is_committed_whole_or_not_at_all() -> None:
     check_sendable(stepped.add_user_message("More?").conversation)
     assert (stepped.steps, stepped.usage) == (2, Usage(input_tokens=6, output_tokens=4))
     assert (session.steps, len(session.conversation)) == (0, 1), "a transition leaves the former value alone"
-
-
-def test_choices_add_up() -> None:
-    session = Session("s", "w").add_choices({"effort": "low", "model": "m"}).add_choices({"effort": "high"})
-    assert session.choices == {"effort": "high", "model": "m"}
 
 
 def test_a_prompt_that_nothing_answered_is_taken_back() -> None:
@@ -102,7 +97,7 @@ def test_a_fork_knows_what_was_known_then() -> None:
 
 
 def test_fork_before_a_prompt_leaves_the_prompt_out() -> None:
-    """An editor forks a session before a prompt to send the prompt again, with other words."""
+    """An editor forks a session before a prompt to send a changed prompt."""
     done = Session("s", "w").add_prompt("One.", "t1").add_user_message("One.", prompt=UserPrompt("One.", "t1"))
     done = done.add_step(says("Done.").message, None, USAGE)
     stopped = done.add_prompt("Two.", "t2").add_user_message("Two.").cut_short("cancelled", partial_text="Ha")

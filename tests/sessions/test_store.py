@@ -1,4 +1,4 @@
-"""What every store keeps to, in memory, on disk and in PostgreSQL alike."""
+"""The behaviour of every store: in memory, in a file and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_the_newest_is_the_one_that_was_used_last(store: SessionStore) -> 
 
 
 async def test_no_update_is_lost(store: SessionStore) -> None:
-    """Each change is made to what is stored then, not to what somebody has in hand."""
+    """Each change applies to the stored session, not to a copy in the caller."""
     session = await store.create("w")
     await asyncio.gather(
         store.update(session.id, lambda now: now.add_user_message("one")),
@@ -174,7 +174,7 @@ def same(message: Message) -> Message:
 
 
 def shortened(session: Session) -> Session:
-    """To a summary and the last turn."""
+    """Shorten a conversation to a summary and the last turn."""
     return session.replace_conversation((SUMMARY, *session.conversation[-4:]))
 
 
@@ -236,7 +236,7 @@ async def test_sight_of_files_is_kept_by_every_way_of_a_session(store: SessionSt
 
 @pytest.mark.parametrize("names", [["2", "1"], ["1"]], ids=["one after the other", "both at once"])
 async def test_several_compactions_are_undone(store: SessionStore, names: list[str]) -> None:
-    """Every prompt since stays, and nothing of the removed conversations takes room."""
+    """Every later prompt stays, and the removed conversations need no space."""
     session = await store.create("w")
     whole = await store.update(session.id, lambda now: one_turn(1, one_turn(0, now)))
     [before] = await store.list_sessions("w")
@@ -258,7 +258,7 @@ async def test_several_compactions_are_undone(store: SessionStore, names: list[s
 
 
 async def test_a_repair_is_undone_as_it_was(store: SessionStore) -> None:
-    """`restore` undoes a repair too, so the conversation is as no service accepts it, with what was said since."""
+    """`restore` also undoes a repair, even if providers reject the restored conversation."""
     session = await store.create("w")
     call = AssistantMessage((ToolUseBlock("a", "t", {}),))
     broken = (UserMessage.from_text("Look."), call, UserMessage.from_text("More."))
@@ -275,7 +275,7 @@ async def test_a_repair_is_undone_as_it_was(store: SessionStore) -> None:
 
 
 async def test_names_of_calls_that_come_back_are_made_unique_again(store: SessionStore) -> None:
-    """A call after a compaction may be named like one that only the archive knows."""
+    """A call after a compaction can have the id of a call in the archive."""
     session = await store.create("w")
     await store.update(session.id, lambda now: one_turn(1, one_turn(0, now)))
     _, archive_id = await store.compact(session.id, shortened, "")

@@ -1,4 +1,4 @@
-"""A database that is damaged: nothing is lost that can be read, new work is kept, and the damaged file stays."""
+"""Damaged databases: readable rows and new work are kept, and the damaged file stays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def filled(folder: Path, count: int = 4) -> list[Session]:
 
 
 async def use(folder: Path) -> tuple[str, ...]:
-    """Whatever is damaged: nothing but SessionError comes out, and new work is kept."""
+    """Use a damaged store, which raises only SessionError and stores new work. Return its problems."""
     async with opened(folder) as store:
         for summary in await store.list_sessions(None):
             try:
@@ -64,7 +64,7 @@ async def use(folder: Path) -> tuple[str, ...]:
 
 
 async def set_aside(folder: Path) -> bool:
-    """Whether the file was, which is told."""
+    """Return whether the file was set aside, which the store reports."""
     problems = await use(folder)
     kept = [path for path in files_of(folder) if ".corrupt-" in path.name]
     assert bool(kept) == any("was damaged. It is kept as" in problem for problem in problems)
@@ -72,7 +72,7 @@ async def set_aside(folder: Path) -> bool:
 
 
 async def check_flips(folder: Path, random: Random, flips: int) -> int:
-    """Return how many of the files were set aside. One that is not survived is named, with its flips, and stays."""
+    """Return how many damaged files were set aside. A file that causes an error is kept and named with its flips."""
     await filled(folder / "original")
     aside = 0
     for number in range(flips):
@@ -97,7 +97,6 @@ async def check_flips(folder: Path, random: Random, flips: int) -> int:
 @pytest.mark.parametrize(
     "damage",
     [
-        "ALTER TABLE usage DROP COLUMN purpose",
         "PRAGMA user_version = 0",
         "PRAGMA user_version = -3",
         "PRAGMA user_version = 33554434",
@@ -170,7 +169,7 @@ async def test_a_disk_that_damages_each_file_leaves_one_and_the_memory(tmp_path:
 
 
 async def test_damaged_state_is_left_out_and_the_rows_are_kept(tmp_path: Path) -> None:
-    """A signature that has changed on disk never goes to a service."""
+    """A changed signature is never sent to a provider."""
     async with opened(tmp_path) as store:
         session = await store.update((await store.create("w")).id, full_session)
     damage = "UPDATE opaque SET content = replace(content, 'canary', 'canarx') WHERE position = 0"

@@ -1,4 +1,4 @@
-"""The disk as it is: full, locked, read-only, damaged, in the wrong hands. Chat goes on, and nothing is followed."""
+"""The SQLite store on a full, locked, read-only or foreign disk: turns continue, and no link is followed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -39,7 +37,7 @@ from thinklsp.sessions.store_folder import find_network_mount, set_aside
 
 
 async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
-    """kill -9 cannot tell whether a commit reaches the disk, so the settings themselves are looked at."""
+    """kill -9 cannot show whether a commit reaches the disk, so this test checks the settings."""
     async with opened_with_session(tmp_path) as (store, _):
         pragmas = "journal_mode synchronous foreign_keys busy_timeout wal_autocheckpoint trusted_schema secure_delete"
         found = {name: connection_of(store).execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas.split()}
@@ -49,34 +47,6 @@ async def test_the_file_is_kept_as_promised(tmp_path: Path) -> None:
         assert {"sessions.db", "sessions.db-wal", "sessions.db-shm"} <= {*modes}
         assert {*modes.values()} == {0o600}
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("sessions", "sessions/locks")} == {0o700}
-
-
-# Another store is faster by a hair: it makes what is about to be made, and removes its log before it is looked after.
-FASTER = """
-import os, sys
-
-def hook(event, arguments):
-    if event == "os.mkdir" and sys.argv[1] in str(arguments[0]) and not os.path.lexists(arguments[0]):
-        busy.append(arguments[0])
-        if busy.count(arguments[0]) == 1:
-            os.mkdir(arguments[0], 0o700)
-    if event == "os.chmod" and str(arguments[0]).endswith("-wal"):
-        os.unlink(arguments[0])
-
-busy = []
-from thinklsp.sessions.store_folder import prepare_folder, prepare_database
-sys.addaudithook(hook)
-folder = prepare_folder(sys.argv[1])
-open(folder + "/sessions.db-wal", "w").close()
-prepare_database(folder)
-assert os.listdir(folder).count("sessions.db") == 1 and len(busy) == 4, busy
-"""
-
-
-def test_another_store_may_be_the_first_at_the_same_moment(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    done = subprocess.run([sys.executable, "-c", FASTER, tmp_path], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_modes_do_not_depend_on_the_umask_and_are_tightened(tmp_path: Path) -> None:
@@ -127,7 +97,7 @@ DISKS = {"full": full, "read_only": read_only, "locked": locked}
 
 @pytest.mark.parametrize("name", DISKS)
 async def test_chat_goes_on_in_memory_and_is_written_later(name: str, tmp_path: Path) -> None:
-    """The disk fails from the second turn on; afterwards it is mended."""
+    """The disk fails in the second turn and works again later."""
     async with opened(tmp_path, retry_seconds=0.0, timeout_seconds=0.05) as store:
         session = await store.update((await store.create("w")).id, full_session, SPENT)
         mend = await asyncio.to_thread(DISKS[name], store)
@@ -176,7 +146,7 @@ async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def writing_behind_a_lock(folder: Path) -> AsyncIterator[asyncio.Task[Session]]:
-    """A write while another program holds the lock for longer than the store waits."""
+    """Write while another program holds the lock for longer than the store waits."""
     async with opened_with_session(folder, timeout_seconds=0.3) as (store, session):
         release = locked(store)
         yield asyncio.create_task(store.update(session.id, lambda now: one_turn(0, now)))

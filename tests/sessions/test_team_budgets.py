@@ -1,4 +1,4 @@
-"""Caps on the spending of users and teams in PostgreSQL: parallel calls never exceed them, nothing stays reserved."""
+"""Spending caps in PostgreSQL: parallel calls never exceed them, and every reservation ends."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_copied_session_does_not_cost_again(postgres: PostgresServer, so
 async def test_only_teams_with_a_budget_are_booked(
     postgres: PostgresServer, somebody: ClientIdentity, tmp_path: Path
 ) -> None:
-    """Calls of a whole company would otherwise wait for each other at the row of the group `everybody`."""
+    """Otherwise, all calls of a company would wait for the row of the group `everybody`."""
     (tmp_path / "admin.toml").write_text("[budgets.teams.payments]\nusd_per_day = 1\n")
     environment = {"THINKLSP_ADMIN_CONFIG": str(tmp_path / "admin.toml"), "THINKLSP_STORE_URL": postgres.url}
     environment |= {"THINKLSP_CONFIG": str(tmp_path / "config.toml")}

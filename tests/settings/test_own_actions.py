@@ -1,5 +1,4 @@
-"""`[[actions]]` of the user's file: what is taken, and sentences that name action and field. What is read before the
-libraries that check settings are loaded: the same as they say, or nothing."""
+"""`[[actions]]` in the user's file, and the startup settings, which agree with the validated settings or are empty."""
 
 from __future__ import annotations
 
@@ -148,7 +147,7 @@ CONFIGURATIONS: list[list[Any]] = [
 
 @pytest.mark.parametrize("configurations", CONFIGURATIONS)
 def test_settings_of_an_editor_count_early_as_they_do_later(tmp_path: Path, configurations: list[Any]) -> None:
-    """A configuration replaces the former one, and a value that is not allowed leaves the former value."""
+    """A configuration replaces the previous one, and an invalid value keeps the previous value."""
     environment = write_config(tmp_path, SUFFIX_AND_DISABLED)
     user, editor = load_user_settings(environment), EditorSettings()
     for raw in configurations:

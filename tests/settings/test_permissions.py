@@ -1,4 +1,4 @@
-"""`permissions.toml`: what may stand there, that it is the user's to change, and that two servers may write it."""
+"""`permissions.toml`: its format, changes by the user, and changes by several servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's own file, and keys and hosts: who can write it, what it may hold, and that no secret shows."""
+"""The user's file, keys and hosts: its permissions, its contents, and that no message contains a secret."""
 
 from __future__ import annotations
 
@@ -42,17 +42,6 @@ def test_a_file_that_others_can_write_is_refused(tmp_path: Path, mode: int, allo
         else:
             with pytest.raises(SettingsError, match="chmod 600"):
                 load(way)
-
-
-def test_clients_of_acp_have_no_consent_unless_the_file_gives_it(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    for text, wanted in (("", (False, False)), ("[acp]\nallow_auto = true\nwrite_disk = true", (True, True))):
-        path.write_text(text)
-        acp = load(path).file.acp
-        assert (acp.allow_auto, acp.write_disk) == wanted
-    path.write_text("[acp]\nwrite_disc = true")
-    with pytest.raises(SettingsError, match=r"Did you mean `acp\.write_disk`\?"):
-        load(path)
 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:

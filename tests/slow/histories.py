@@ -251,7 +251,7 @@ def _narrow(turn: Turn, room: int) -> None:
 
 async def _compact(turn: Turn, planned: PlannedTurn, outcome: Outcome, engine: Engine) -> None:
     session = await engine.store.get(turn.session.id, "w")
-    caller = metered(await turn.setup.connect(()), turn.config, stop_at_budget, meter=turn.meter)
+    caller = metered(await turn.connect(()), turn.config, stop_at_budget, meter=turn.meter)
 
     async def take(event: TurnEvent) -> None:
         nonlocal session

@@ -178,7 +178,7 @@ async def stop_at_budget(_question: str) -> Any:
 
 def connect_to(turn: Turn, connect: Callable[[Any], Awaitable[ModelCaller]]) -> None:
     """The turn will call the models of this connection."""
-    turn.setup = replace(turn.setup, connect=connect)
+    turn.connect = connect
 
 
 async def run_to_end(

@@ -1,4 +1,4 @@
-"""Several workers on one cluster while workers, the database and the network fail, and what is left in the end."""
+"""Several workers on one cluster while workers, the database and the network fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class Outcome:
-    """What the workers were told, and what the database holds. Every list contains markers of steps or ids of edits."""
+    """The answers to the workers and the rows in the database. Every list contains markers of steps or ids of edits."""
 
     acknowledged: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)

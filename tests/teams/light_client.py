@@ -13,7 +13,7 @@ from websockets.typing import Subprotocol
 
 
 class LightClient:
-    """Answers the server's requests with nothing. `failures`: what the server has shown or logged as an error."""
+    """A client that answers the server's requests with null. `failures` contains the server's errors."""
 
     def __init__(self, port: int, token: str) -> None:
         self._address, self._token = f"ws://127.0.0.1:{port}/", token

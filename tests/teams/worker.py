@@ -1,4 +1,4 @@
-"""A process that writes sessions in PostgreSQL until it is killed, and notes in a journal what it was told.
+"""A process that writes sessions in PostgreSQL until it is killed, and notes each answer in a journal.
 
 `python -m tests.teams.worker JOURNAL`, with its work as JSON on standard input. A line of the journal is a JSON list:
 `["ack", session, marker]` for a step that the store has acknowledged, `["lost", …]` for a step that it has refused
@@ -91,7 +91,7 @@ class Worker:
         return True
 
     def _was_lease_over(self, session_id: str, moment: float) -> bool:
-        """Return True if the own lease had ended before the check, although the check has passed."""
+        """Return True if the lease had ended before the check, although the check passed."""
         leases = self._store._leases
         assert isinstance(leases, PostgresLeases)
         held = leases._held.get(session_id)

@@ -1,4 +1,4 @@
-"""A server with `--metrics`, and what its HTTP port answers."""
+"""Helpers for servers with `--metrics` and for requests to their HTTP port."""
 
 from __future__ import annotations
 

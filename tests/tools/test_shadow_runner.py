@@ -98,9 +98,9 @@ async def test_secrets_are_not_there(ws, tmp_path):
         assert "SECRET" not in await shadow.sh("grep -rs SECRET .", overlay)
 
 
-async def test_nobody_listens_behind_a_socket_or_pipe_of_the_workspace(ws, tmp_path):
+async def test_nobody_listens_behind_a_socket_or_pipe_of_the_workspace(ws, tmp_path, monkeypatch):
     (ws / "built").mkdir()
-    os.chdir(ws)
+    monkeypatch.chdir(ws)
     paths, pipes = ["s.sock", "built/s.sock"], ["p", "built/p"]
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in paths]

@@ -123,7 +123,7 @@ class TurnUpdates:
                 self._has_text = True
                 self._add_text("agent_message_chunk", event.delta)
             case ThinkingStreamed():
-                if self._turn.setup.display == "summary":
+                if self._turn.display == "summary":
                     self._add_text("agent_thought_chunk", event.delta)
             case StepStarted():
                 self._begin_message()
@@ -390,7 +390,7 @@ class AcpTurn:
             if self._session.mode != "auto":
                 return True
             scope = Scope(untrusted=frozenset((item.file.uri,)) if turn.is_untrusted(item.file) else frozenset())
-            review = "auto" if turn.setup.review == "never" else turn.setup.review
+            review = "auto" if turn.review == "never" else turn.review
             return should_review([item], review, scope)
 
         return should_ask

@@ -66,7 +66,7 @@ from thinklsp.workspace.overlay import apply_to_disk
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 _LINE_RANGE = re.compile(r"(.+?):L?(\d+)(?:-L?(\d+))?")
 # Maps stop reasons to advice for the user.
@@ -130,7 +130,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result))
     else:
-        create_console(sys.stderr).print(format_usage_line(result["usage"]), style="dim")
+        usage_line = format_usage_line(result["usage"], is_free=turn.config.model.provider == "simulator")
+        create_console(sys.stderr).print(usage_line, style="dim")
     return _exit_code(result, args)
 
 
@@ -168,10 +169,9 @@ def _open_workspace(engine: Engine, stack: ExitStack) -> tuple[WorkspaceView, st
     except PathRefused as refused:
         return WorkspaceView(protected=protected), f"The model cannot use files in this turn. {refused}"
     extra, problems = open_extra_roots(workspace.extra_roots, [root], protected, allow_wide=workspace.allow_home)
-    folders = [(WorkspaceFolder(path_to_uri(folder), ""), root)]
     for problem in problems:
         sys.stderr.write(f"{sanitize_text(problem)}\n")
-    return WorkspaceView(folders, protected=protected, extra=extra), None
+    return WorkspaceView([root], protected=protected, extra=extra), None
 
 
 def _parse_reference(argument: str) -> Reference:
@@ -204,7 +204,7 @@ async def _run(
         for text in (*engine.user.problems, *filter(None, [note])):
             aside.print(sanitize_text(text), style="yellow", soft_wrap=True)
         turn = await engine.start_turn(request, EditorSettings(), choices)
-        thinking = turn.setup.display == "summary"
+        thinking = turn.display == "summary"
         tools = not args.json or aside.is_terminal
         with turn, AskScreen(None if args.json else sys.stdout, aside, thinking=thinking, tools=tools) as screen:
             try:

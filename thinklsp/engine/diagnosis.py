@@ -21,7 +21,14 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic.alias_generators import to_camel
 
 from thinklsp import __version__
-from thinklsp.core.errors import AuthenticationFailed, HeaderRefused, SessionError, SettingsError, ThinkLspError
+from thinklsp.core.errors import (
+    AuthenticationFailed,
+    HeaderRefused,
+    SessionError,
+    SettingsError,
+    ThinkLspError,
+    format_install_command,
+)
 from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import build_endpoint, select_adapter
@@ -40,7 +47,7 @@ from thinklsp.settings.model import Provider
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings
 from thinklsp.symbols.outline import explain_missing_grammars
-from thinklsp.tools.search import find_ripgrep
+from thinklsp.tools.search import RIPGREP_REQUIREMENT, find_ripgrep
 from thinklsp.tools.shadow_runner import explain_missing_sandbox
 from thinklsp.workspace.view import WorkspaceView
 
@@ -155,7 +162,8 @@ async def describe_environment(
     problems.extend(file["problem"] for file in files if file["problem"] not in (None, *problems))
     has_ripgrep = bool(find_ripgrep(()))
     if not has_ripgrep:
-        problems.append("ripgrep was not found, so searching is slower. Install the package `ripgrep`.")
+        command = format_install_command(RIPGREP_REQUIREMENT)
+        problems.append(f"ripgrep was not found, so the model cannot search. Run {command}.")
     problems += await asyncio.to_thread(explain_missing_grammars)
     return {
         "version": __version__,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,7 +26,7 @@ from thinklsp.engine.instructions import ProjectInstructions
 from thinklsp.engine.mcp_servers import McpServers
 from thinklsp.engine.session_claims import SessionClaims
 from thinklsp.engine.session_stores import TeamBudgets
-from thinklsp.engine.turn import Turn, TurnSetup
+from thinklsp.engine.turn import Turn
 from thinklsp.engine.turn_config import Choices, build_turn_config, list_overrides
 from thinklsp.engine.turn_request import TurnRequest, check_images, read_excerpts, read_images
 from thinklsp.engine.user_commands import RunnerFactory, UserCommands, create_sandbox_runner
@@ -51,9 +50,6 @@ _log = logging.getLogger(__name__)
 
 _MAX_METERS = 16
 
-BuildConfig = Callable[[ModelInfo], tuple[TurnConfig, tuple[str, ...]]]
-"""Builds the configuration of a turn with a model. See `build_turn_config`."""
-
 
 class Engine:
     """The shared state of a client's turns.
@@ -75,7 +71,7 @@ class Engine:
         self.store: SessionStore = MemoryStore() if store is None else store
         self.connections = ProviderConnections()
         self._spending = DaySpending()
-        self._budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
+        self.budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
         self.claims = SessionClaims(self.store)
         self._meters: dict[str, ContextMeter] = {}
         self._runner_factory = runner_factory
@@ -83,14 +79,14 @@ class Engine:
         self.models = ServerModels(self.config)
         self.permissions = locate_permissions(self.user, identity)
         self.instructions = ProjectInstructions(self.permissions, self.user.path)
-        self._mcp_servers = McpServers(environment, self.permissions, identity)
+        self.mcp_servers = McpServers(environment, self.permissions, identity)
 
     async def describe_mcp_servers(self, roots: Sequence[Root]) -> dict[str, Any]:
         """Describe the MCP servers of the user and of the workspace folders, without starting one."""
-        return await self._mcp_servers.build_report(roots, self.user)
+        return await self.mcp_servers.build_report(roots, self.user)
 
     async def aclose(self) -> None:
-        await self._mcp_servers.aclose()
+        await self.mcp_servers.aclose()
         await self.connections.aclose()
         await self.store.aclose()
         await self.config.aclose()
@@ -160,37 +156,27 @@ class Engine:
         select_adapter(provider, self.resolve_host(provider))
         commands = self.user.file.commands
         runner = await self._runner_factory(commands, self.user.environment) if commands.enabled else None
-        build_config = partial(build_turn_config, settings=settings, request=request, has_commands=runner is not None)
-        config, notices = build_config(model)
+        config, notices = build_turn_config(model, settings, request, has_commands=runner is not None)
         session = known or await self.open_session(None, request.workspace)
         granted = self._session_approvals.setdefault(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, config.thinking)
-        setup = TurnSetup(
-            display=settings.thinking.display,
-            review=settings.edits.review,
+        self.claims.claim(session.id, turn_id)
+        return Turn(
+            turn_id,
+            self,
+            request,
+            session,
+            config,
+            now.user,
+            settings,
             notices=(*config_notices, *notices),
             excerpts=excerpts,
             images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
-            release=self.claims.claim(session.id, turn_id),
-            take_queued=partial(self.claims.take, session.id, turn_id, request),
-            admit_call=self._budgets.admit_call,
-            instructions=self.instructions,
             service_id=identify_service(self.resolve_host(provider)),
-            choose_model=self._create_model_query(provider, model, build_config),
             commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
-            prepare_tools=partial(self._mcp_servers.prepare_tools, request, self.user, session.id),
-        )
-        return Turn(
-            turn_id,
-            request,
-            session,
-            config,
-            setup,
-            self.store,
-            self.get_meter(session.id),
-            UsageLedger(self._spending),
-            EditOverlay(request.view),
+            usage=UsageLedger(self._spending),
+            overlay=EditOverlay(request.view),
         )
 
     def get_meter(self, session_id: str) -> ContextMeter:
@@ -205,7 +191,7 @@ class Engine:
         """Discard the context meter and the approvals of a deleted session."""
         self._meters.pop(session_id, None)
         self._session_approvals.pop(session_id, None)
-        self._mcp_servers.forget_session(session_id)
+        self.mcp_servers.forget_session(session_id)
 
     def resolve_target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
         """Return the provider and the model for a turn with the given settings.
@@ -279,34 +265,32 @@ class Engine:
             for remedy in await self.store.list_fallbacks(session_id, service):
                 remedies.learn(remedy)
 
-    def _create_model_query(
-        self, provider: Provider, model: ModelInfo, build_config: BuildConfig
-    ) -> Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None:
-        """Return a function that queries the server's models before the turn, or None if no query is needed."""
-        is_told = self.models.find_capabilities(self.resolve_host(provider)) is not None
-        if model.id and (provider != "openai-compatible" or model.context_window is not None or is_told):
-            return None
-        return lambda: self._query_server(provider, model.id, build_config)
+    async def complete_config(self, turn: Turn) -> tuple[TurnConfig, tuple[str, ...]]:
+        """Query an OpenAI-compatible server for its first model or an unknown context window, if the turn needs it.
 
-    async def _query_server(
-        self, provider: Provider, model_id: str, build_config: BuildConfig
-    ) -> tuple[TurnConfig, tuple[str, ...]]:
-        """Query the server's models. Return the completed turn configuration and notices for the user."""
-        access = await self.resolve_access(provider)
+        Returns the turn's configuration with the answer, and notices for the user.
+        """
+        model = turn.config.model
+        if model.provider != "openai-compatible" or (model.id and model.context_window is not None):
+            return turn.config, ()
+        access = await self.resolve_access("openai-compatible")
         if access is None:
             raise AssertionError("an OpenAI-compatible server must have an address")
-        if model_id:
-            await self.models.query_context_windows(provider, access)
-            return build_config(self._resolve_model(provider, model_id))[0], ()
         cached = self.models.find_capabilities(access)
-        models = await self.models.list_models(provider, access)
-        config, notices = build_config(self._resolve_model(provider, models[0]))
+        if model.id:
+            if cached is None:
+                await self.models.query_context_windows("openai-compatible", access)
+            return self._build_config(turn, model.id)[0], ()
+        models = await self.models.list_models("openai-compatible", access)
+        config, notices = self._build_config(turn, models[0])
         if cached is not None and cached.models:
             return config, notices
         others_text = (
             f" The server has {len(models) - 1} more. To choose one, set `thinklsp.model`." if len(models) > 1 else ""
         )
-        return config, (
-            f"No model is set, so the server's first model is used: {config.model.id}.{others_text}",
-            *notices,
-        )
+        text = f"No model is set, so the server's first model is used: {config.model.id}.{others_text}"
+        return config, (text, *notices)
+
+    def _build_config(self, turn: Turn, model_id: str) -> tuple[TurnConfig, tuple[str, ...]]:
+        model = self._resolve_model("openai-compatible", model_id)
+        return build_turn_config(model, turn.settings, turn.request, has_commands=turn.commands is not None)

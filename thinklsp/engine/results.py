@@ -136,7 +136,7 @@ def build_turn_result(
     notices = [*turn.output.notices, *(outcome.all_notices if outcome is not None else ()), *extra_notices]
     text = "\n\n".join(filter(None, (finished.text, "" if outcome is None else outcome.new_text)))
     return build_plain_result(turn.id, turn.session.id, finished.stop_reason, text, notices) | {
-        "thinking": (finished.thinking or None) if turn.setup.display == "summary" else None,
+        "thinking": (finished.thinking or None) if turn.display == "summary" else None,
         "edits": None if outcome is None else outcome.to_json(),
         "verified": None if finished.test_outcome is None else finished.test_outcome.to_json(),
         "findings": _find_findings(turn, finished),

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from thinklsp.agent.budget import AskBudget, ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
 from thinklsp.agent.compaction import compact_now
@@ -54,8 +54,7 @@ from thinklsp.core.server_context import (
 from thinklsp.core.text_safety import escape_invisible, format_path
 from thinklsp.core.tool_type import Ask, AskText
 from thinklsp.core.usage import Usage
-from thinklsp.engine.instructions import ProjectInstructions, ShowDocument, TurnInstructions, build_skill_texts
-from thinklsp.engine.session_claims import QueuedPrompt
+from thinklsp.engine.instructions import ShowDocument, TurnInstructions, build_skill_texts
 from thinklsp.engine.turn_request import (
     ChatRequest,
     CompactRequest,
@@ -65,15 +64,19 @@ from thinklsp.engine.turn_request import (
     read_changes,
 )
 from thinklsp.engine.user_commands import UserCommands
-from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.sessions.session import PromptOutcome, Session
 from thinklsp.sessions.spending import CallUsage, Purpose
 from thinklsp.sessions.store import SessionStore
 from thinklsp.sessions.store_folder import SessionTexts
+from thinklsp.settings.model import Settings
+from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.registry import READ_SKILL, TOOLS
-from thinklsp.tools.tool import AnyTool, Editor, NoEditor, ToolContext
+from thinklsp.tools.tool import Editor, NoEditor, ToolContext
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.view import WorkspaceView
+
+if TYPE_CHECKING:
+    from thinklsp.engine.engine import Engine
 
 # The maximum number of changed files that a prompt names.
 _MAX_NAMES = 50
@@ -97,7 +100,8 @@ async def guard_lease(store: SessionStore, session_id: str) -> AsyncIterator[Non
 
 
 ShowEvent = Callable[[TurnEvent], None]
-PrepareTools = Callable[[TurnInstructions, Ask], Awaitable[tuple[tuple[AnyTool, ...], tuple[str, ...]]]]
+Connect = Callable[[Sequence[Fallback]], Awaitable[ModelCaller]]
+"""Connects to the model, with the fallbacks that earlier processes have stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,32 +120,6 @@ class FrontEnd:
     unapplied_edits: str = ""
     show_document: ShowDocument | None = None
     ask_text: AskText | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSetup:
-    """The parts of a turn that the engine prepares.
-
-    `choose_model` queries the server for a missing model or context window, and returns notices for the user. Fallbacks
-    are stored under `service_id` unless it is empty. `release` makes the session available to other turns.
-    `take_queued` returns the queued prompts that join the turn with this model. `prepare_tools` returns the tools of
-    MCP servers, and notices for the user. `admit_call` checks the lease and the budgets before each model call.
-    """
-
-    display: ThinkingDisplay
-    review: Review
-    notices: tuple[str, ...]
-    excerpts: tuple[Excerpt, ...]
-    connect: Callable[[Sequence[Fallback]], Awaitable[ModelCaller]]
-    release: Callable[[], None]
-    instructions: ProjectInstructions
-    take_queued: Callable[[ModelInfo], tuple[QueuedPrompt, ...]]
-    admit_call: Callable[[str, float], Awaitable[None]]
-    service_id: str = ""
-    choose_model: Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None = None
-    commands: UserCommands | None = None
-    prepare_tools: PrepareTools | None = None
-    images: tuple[ImageBlock, ...] = ()
 
 
 _BUILT_IN_TOOLS = frozenset(tool.name for tool in (*TOOLS, READ_SKILL))
@@ -173,16 +151,8 @@ class ObservedTurn:
             outcome = self._finished.stop_reason
         self.turn.end(outcome, self._usage.total)
 
-    def observe_events(self, show: ShowEvent) -> ShowEvent:
-        """Return a function that reports an event before `show` receives it."""
-
-        def report_and_show(event: TurnEvent) -> None:
-            self._observe_event(event)
-            show(event)
-
-        return report_and_show
-
-    def _observe_event(self, event: TurnEvent) -> None:
+    def observe(self, event: TurnEvent) -> None:
+        """Report an event that the user is about to see."""
         if isinstance(event, ToolStarted):
             self._tools[event.call_id] = self.turn.begin_tool(label_tool(event.name))
         elif isinstance(event, ToolFinished):
@@ -233,16 +203,22 @@ class TurnOutput:
 class Turn:
     """A turn that the engine has started. The turn writes its edits to `overlay`.
 
-    The turn claims its session until its context exits.
+    The turn claims its session until its context exits. Fallbacks are stored under `service_id` unless it is empty.
     """
 
     id: str
+    engine: Engine
     request: TurnRequest
     session: Session
     config: TurnConfig
-    setup: TurnSetup
-    store: SessionStore
-    meter: ContextMeter
+    user: UserSettings
+    settings: Settings
+    notices: tuple[str, ...]
+    excerpts: tuple[Excerpt, ...]
+    images: tuple[ImageBlock, ...]
+    connect: Connect
+    service_id: str
+    commands: UserCommands | None
     usage: UsageLedger
     overlay: EditOverlay
     output: TurnOutput = field(default_factory=TurnOutput)
@@ -253,47 +229,66 @@ class Turn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.setup.release()
+        self.release()
+
+    def release(self) -> None:
+        """Make the session available to other turns."""
+        self.engine.claims.release(self.session.id, self.id)
+
+    @property
+    def store(self) -> SessionStore:
+        return self.engine.store
+
+    @property
+    def meter(self) -> ContextMeter:
+        return self.engine.get_meter(self.session.id)
+
+    @property
+    def display(self) -> ThinkingDisplay:
+        return self.settings.thinking.display
+
+    @property
+    def review(self) -> Review:
+        return self.settings.edits.review
 
     async def run(self, front: FrontEnd) -> TurnFinished:
         """Run the turn and return its last event. After an error or a cancellation, stored data is kept."""
         async with AsyncExitStack() as cleanup:  # The stack calls every callback, even after a second cancellation.
-            if self.setup.commands is not None:
-                cleanup.push_async_callback(self.setup.commands.aclose)
+            if self.commands is not None:
+                cleanup.push_async_callback(self.commands.aclose)
             cleanup.push_async_callback(self.store.release, self.session.id)
             kind: Literal["chat", "compact"] = "compact" if isinstance(self.request, CompactRequest) else "chat"
             with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind), self.usage) as observed:
                 async with guard_lease(self.store, self.session.id):
-                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed.turn)
+                    return await self._run(front, observed)
 
-    async def _run(self, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
-        self._show_notices(self.setup.notices, front.show)
+    async def _run(self, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
+        self._show_notices(self.notices, front.show)
         finished: TurnFinished | None = None
         is_started = False
         try:
             self.usage.spending.raise_to((await self.store.sum_day(self.usage.spending.day)).cost_usd)
             changes = await read_changes(self.request)
-            text = build_user_text(self.request, self.setup.excerpts, changes, self.setup.images)
+            text = build_user_text(self.request, self.excerpts, changes, self.images)
             is_started = True
             await self._store_prompt(text, front)
-            if self.setup.choose_model is not None:
-                self.config, notices = await self.setup.choose_model()
-                self._show_notices(notices, front.show)
-                check_images(self.setup.images, self.config.model, ())
-            if self.setup.prepare_tools is not None:
-                tools, notices = await self.setup.prepare_tools(self.output.instructions, front.ask)
-                self._show_notices(notices, front.show)
-                # The built-in tools come first, so that their bytes stay the same.
-                self.config = replace(self.config, tools=(*self.config.tools, *tools))
-            fallbacks = (
-                await self.store.list_fallbacks(self.session.id, self.setup.service_id) if self.setup.service_id else ()
+            self.config, notices = await self.engine.complete_config(self)
+            self._show_notices(notices, front.show)
+            check_images(self.images, self.config.model, ())
+            tools, notices = await self.engine.mcp_servers.prepare_tools(
+                self.request, self.user, self.session.id, self.output.instructions, front.ask
             )
+            self._show_notices(notices, front.show)
+            # The built-in tools come first, so that their bytes stay the same.
+            self.config = replace(self.config, tools=(*self.config.tools, *tools))
+            fallbacks = await self.store.list_fallbacks(self.session.id, self.service_id) if self.service_id else ()
             self.config = self.config.apply_fallbacks(fallbacks)
             # A session that has had skills keeps the tool, because a change of tools invalidates the prompt cache.
             if self.output.instructions.skills or find_sent_list(self.session.conversation) is not None:
                 self.config = self.config.offer_skills()
-            finished = await self._run_model(await self.setup.connect(fallbacks), front, observer)
+            finished = await self._run_model(await self.connect(fallbacks), front, observed)
             await self._store_ending(finished.stop_reason, "")
+            observed.observe(finished)
             front.show(finished)
             return finished
         finally:
@@ -318,14 +313,11 @@ class Turn:
         """Store the user's prompt with the instruction files that the model has not read yet."""
         if not text:
             return
-        references = (
-            *(excerpt.place for excerpt in self.setup.excerpts),
-            *(image.name for image in self.setup.images),
-        )
+        references = (*(excerpt.place for excerpt in self.excerpts), *(image.name for image in self.images))
         await self._update(lambda session: session.add_prompt(self.request.user_words, self.id, references=references))
         is_chat = isinstance(self.request, ChatRequest)
         about = tuple(place.uri for place in self.request.places)
-        followed = await self.setup.instructions.select_instructions(
+        followed = await self.engine.instructions.select_instructions(
             self.request.view, about, front.ask, all_folders=is_chat, show_document=front.show_document
         )
         self.output.instructions = followed
@@ -345,15 +337,15 @@ class Turn:
                 words,
                 front.unapplied_edits,
                 prompt=user_prompt,
-                images=self.setup.images,
-                sight=_join_sight(self.setup.excerpts),
+                images=self.images,
+                sight=_join_sight(self.excerpts),
                 changed_files=changed_files,
             )
         )
 
     async def _take_prompts(self) -> tuple[TextBlock | ImageBlock, ...]:
         """Return the queued prompts that join the turn before its next model call. Images precede their prompt."""
-        prompts = self.setup.take_queued(self.config.model)
+        prompts = self.engine.claims.take(self.session.id, self.id, self.request, self.config.model)
         self.output.joining |= {prompt.turn_id for prompt in prompts}
         blocks: list[TextBlock | ImageBlock] = []
         for prompt in prompts:
@@ -362,23 +354,23 @@ class Turn:
             blocks += (*prompt.images, TextBlock(text, prompt=user_prompt, sight=_join_sight(prompt.excerpts)))
         return tuple(blocks)
 
-    async def _run_model(self, model: ModelCaller, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
-        emit: Emit = partial(self._store_and_show, front.show)
-        conversation, config, setup = self.session.conversation, self.config, self.setup
+    async def _run_model(self, model: ModelCaller, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
+        emit: Emit = partial(self._store_and_show, front.show, observed)
+        conversation, config = self.session.conversation, self.config
         caller = MeteredCaller(
             model,
             config.limits,
             usage=self.usage,
             meter=self.meter,
             ask=front.ask_budget,
-            admit_call=partial(self.setup.admit_call, self.session.id),
-            observer=observer,
+            admit_call=partial(self.engine.budgets.admit_call, self.session.id),
+            observer=observed.turn,
         )
         if isinstance(self.request, CompactRequest):
             instructions = self.request.instructions
             await compact_now(conversation, config, caller=caller, emit=emit, instructions=instructions)
             return TurnFinished("end_turn", self.output.text, "", self.usage.total)
-        commands = None if setup.commands is None else replace(setup.commands, ask=front.ask)
+        commands = None if self.commands is None else replace(self.commands, ask=front.ask)
         skills = self.output.instructions.skills or ()
         texts = SessionTexts(self.store.kept_texts, self.session.id)
         context = ToolContext(self.overlay, front.ask, front.editor, commands, skills, texts, front.ask_text)
@@ -386,7 +378,7 @@ class Turn:
             conversation, config, caller=caller, context=context, emit=emit, take_prompts=self._take_prompts
         ).run()
 
-    async def _store_and_show(self, show: ShowEvent, event: TurnEvent) -> None:
+    async def _store_and_show(self, show: ShowEvent, observed: ObservedTurn, event: TurnEvent) -> None:
         """Show an event to the user. Data that must survive a crash is stored first."""
         match event:
             case StepCommitted():
@@ -404,14 +396,15 @@ class Turn:
                 if event.text in self.output.notices:
                     return  # Each model call may repeat a notice, but the user sees it once.
                 self.output.notices.append(event.text)
-                if event.fallback is not None and self.setup.service_id:
-                    await self.store.keep_fallback(self.session.id, self.setup.service_id, event.fallback)
+                if event.fallback is not None and self.service_id:
+                    await self.store.keep_fallback(self.session.id, self.service_id, event.fallback)
             case TextStreamed():
                 self.output.partial_text.append(event.delta)
             case RetryScheduled() if event.restart:
                 self.output.partial_text.clear()
             case _:
                 pass
+        observed.observe(event)
         show(event)
 
     def _show_notices(self, sentences: Sequence[str], show: ShowEvent) -> None:

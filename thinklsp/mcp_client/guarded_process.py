@@ -34,9 +34,7 @@ from thinklsp.workspace.shadow import find_masks
 _CHUNK_BYTES = 1 << 16
 _MAX_STDERR_BYTES = 64 * 1024
 _MAX_STDERR_LINE = 200
-# The time that a server has to exit after its input ends, and then after a signal.
-INPUT_SECONDS, SIGNAL_SECONDS = 2.0, 2.0
-# The time that the guard has to exit after it was asked to kill the server, and that the last output has to arrive.
+# The time that the guard has to kill the server, and that the last output has to arrive.
 _GUARD_SECONDS, _OUTPUT_SECONDS = 4.0, 1.0
 
 
@@ -150,20 +148,11 @@ class ServerProcess:
         # The buffered input is discarded: a server that does not read would keep its input open.
         if guard.stdin is not None and not guard.stdin.transport.is_closing():
             guard.stdin.transport.abort()
-        if not is_faulty:
-            await self._wait_for_exit(guard, INPUT_SECONDS)
-        commands = ((b"T", SIGNAL_SECONDS), (b"K", _GUARD_SECONDS))
-        for command, seconds in commands[1:] if is_faulty else commands:
-            if guard.returncode is None and self._control is not None:
-                self._control.write(command)
-                await self._wait_for_exit(guard, seconds)
+        if guard.returncode is None and self._control is not None:
+            self._control.write(b"K" if is_faulty else b"E")
+            await _wait_for_exit(guard, _GUARD_SECONDS + (0 if is_faulty else 2 * server_guard.GRACE_SECONDS))
         if guard.returncode != 0:
             await self._kill(guard)
-
-    async def _wait_for_exit(self, guard: asyncio.subprocess.Process, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await guard.wait()
 
     async def _kill(self, guard: asyncio.subprocess.Process) -> None:
         """Kill the guard and the server's group, because the guard itself was killed or is stuck."""
@@ -172,7 +161,7 @@ class ServerProcess:
         if self.server_pid is not None and "status" not in self._reports:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.server_pid, signal.SIGKILL)
-        await self._wait_for_exit(guard, _OUTPUT_SECONDS)
+        await _wait_for_exit(guard, _OUTPUT_SECONDS)
 
     async def _discard_output(self, guard: asyncio.subprocess.Process) -> None:
         while guard.stdout is not None and await guard.stdout.read(_CHUNK_BYTES):
@@ -192,6 +181,12 @@ class ServerProcess:
         if self._guard is None:
             raise RuntimeError("the server was not started")
         return self._guard
+
+
+async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await process.wait()
 
 
 def _name_signal(number: int) -> str:

@@ -2,7 +2,7 @@
 
 It runs as `python -I -S server_guard.py DESCRIPTOR`. The descriptor is a socket, on which the guard reads its task as a
 line of JSON. The guard starts the server, whose standard streams are those of the guard. It ends the server and all of
-its descendants if the server exits, if thinklsp sends `T` (end) or `K` (kill), or if the socket closes because
+its descendants if the server exits, if thinklsp sends `E` (end) or `K` (kill), or if the socket closes because
 thinklsp has died.
 
 On Linux, descendants that leave the server's session become children of the guard and are found there. If the guard
@@ -27,12 +27,15 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 _DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36
-# After thinklsp has died, a server has this time to notice the end of its input, and then this time after a signal.
-_INPUT_SECONDS, _SIGNAL_SECONDS = 1.0, 1.0
+# The time that a server has to exit after its input ends, and again after a signal.
+GRACE_SECONDS = 2.0
+# The same times if thinklsp has died, or if the server has exited without all of its processes.
+_SHORT_GRACE_SECONDS = 1.0
 # The time in which killed processes have to exit. A process that is stuck in the kernel, or that belongs to another
 # user, cannot be killed.
 _KILL_SECONDS = 2.0
@@ -52,7 +55,7 @@ def main() -> None:
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    guard = _Guard(control)
+    guard = _Guard(control, wake)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, guard.note_signal)
     pid = os.fork()
@@ -61,7 +64,7 @@ def main() -> None:
     null_device = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null_device, descriptor)
-    guard.watch(pid, wake)
+    guard.watch(pid)
     os._exit(0)
 
 
@@ -111,71 +114,60 @@ def _store_in_descriptor(data: bytes) -> int:
 
 
 class _Guard:
-    """What the guard knows about the server that it started."""
+    """The guard's knowledge of its server. `_command` is the last command, or `D` if thinklsp has died."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, wake: int) -> None:
         self._control = control
+        self._wake = wake
+        self._inputs: list[Any] = [wake, control]
         self._pid = 0
-        self._is_running = True
+        self._is_running = self._has_children = True
         self._is_signalled = False
-        self._term_at: float | None = None
-        self._kill_at: float | None = None
+        self._command = b""
 
     def note_signal(self, _number: int, _frame: object) -> None:
         self._is_signalled = True
 
-    def watch(self, pid: int, wake: int) -> None:
-        """Wait until the server and all of its descendants have exited."""
+    def watch(self, pid: int) -> None:
+        """Wait until the server exits or must end, and then end all of its processes."""
         self._pid = pid
         self._report({"pid": pid})
-        is_connected = True
-        while True:
-            has_children = self._reap()
-            if not self._is_running and not has_children and not self._has_group():
-                return
-            if not self._is_running or self._is_signalled:
-                self._schedule(0.0)
-            now = time.monotonic()
-            if self._term_at is not None and now >= self._term_at:
-                self._term_at = None
-                self._signal_group(signal.SIGTERM)
-            if self._kill_at is not None and now >= self._kill_at:
-                self._kill_all()
-                return
-            inputs: list[Any] = [wake, *([self._control] if is_connected else [])]
-            ready, _, _ = select.select(inputs, (), (), self._find_timeout(now))
-            if wake in ready:
-                with suppress(BlockingIOError):
-                    os.read(wake, 4096)
-            if self._control in ready:
-                is_connected = self._read_command()
-
-    def _find_timeout(self, now: float) -> float | None:
-        times = [at for at in (self._term_at, self._kill_at) if at is not None]
-        if not times:
-            return None
-        # An orphan that has left the group is noticed by polling, because its end sends no signal on some systems.
-        return max(0.0, min(_POLL_SECONDS, min(times) - now))
-
-    def _read_command(self) -> bool:
-        """Read a command of thinklsp. Return False if thinklsp has died."""
-        try:
-            command = self._control.recv(1)
-        except OSError:
-            command = b""
-        if command == b"T":
+        while self._is_running and not self._command and not self._is_signalled:
+            self._wait(None)
+        seconds = GRACE_SECONDS if self._command == b"E" else _SHORT_GRACE_SECONDS
+        if not self._is_signalled:
+            self._wait_for_exit(seconds, lambda: self._is_running)
+        if self._has_processes():
             self._signal_group(signal.SIGTERM)
-        elif command == b"K":
-            self._kill_at = time.monotonic()
-        else:
-            self._schedule(_INPUT_SECONDS)
-        return bool(command)
+            self._wait_for_exit(seconds, self._has_processes)
+        if self._has_processes():
+            self._kill_all()
 
-    def _schedule(self, seconds: float) -> None:
-        """End all processes after `seconds`, if nothing is scheduled yet."""
-        if self._kill_at is None:
-            self._term_at = time.monotonic() + seconds
-            self._kill_at = self._term_at + _SIGNAL_SECONDS
+    def _wait_for_exit(self, seconds: float, is_there: Callable[[], bool]) -> None:
+        """Wait while `is_there` returns True, for at most `seconds`, unless thinklsp sends the command to kill."""
+        end = time.monotonic() + seconds
+        while self._command != b"K" and is_there() and (left := end - time.monotonic()) > 0:
+            # An orphan that has left the group is noticed by polling, because its end sends no signal on some systems.
+            self._wait(min(left, _POLL_SECONDS))
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for a signal or a command, and collect the exited children."""
+        ready, _, _ = select.select(self._inputs, (), (), seconds)
+        if self._wake in ready:
+            with suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+        if self._control in ready:
+            try:
+                command = self._control.recv(1)
+            except OSError:
+                command = b""
+            if not command:
+                self._inputs.remove(self._control)
+            self._command = command or self._command or b"D"
+        self._has_children = self._reap()
+
+    def _has_processes(self) -> bool:
+        return self._is_running or self._has_children or self._signal_group(0)
 
     def _reap(self) -> bool:
         """Collect the exited children. Return whether other children are running."""
@@ -194,9 +186,6 @@ class _Guard:
         with suppress(OSError):
             self._control.sendall(json.dumps(report).encode() + b"\n")
 
-    def _has_group(self) -> bool:
-        return self._signal_group(0)
-
     def _signal_group(self, number: int) -> bool:
         try:
             os.killpg(self._pid, number)
@@ -213,7 +202,7 @@ class _Guard:
                 for pid in _list_descendants(os.getpid()):
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, number)
-            if not self._reap() and not self._has_group():
+            if not self._reap() and not self._signal_group(0):
                 return
             time.sleep(_POLL_SECONDS)
 

@@ -11,11 +11,11 @@ import re
 import tomllib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -141,7 +141,6 @@ _PROSE_TYPES = ("comment", "string", "char_literal", "character", "heredoc", "re
 _METHOD_CONTAINERS = frozenset({"class", "interface", "struct", "enum", "trait", "impl", "record"})
 _MAX_NAME_LENGTH = 200
 
-Row = list[Any]
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 
@@ -150,13 +149,12 @@ _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _MAX_DEPTH = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A definition. `line` is the line with its name. All line numbers start at 1.
 
     `depth` is the number of enclosing definitions. `container` is the innermost enclosing definition, or the type of a
     method's receiver. It is empty at the top level. Preceding comments and Python decorators are not part of a
-    definition.
+    definition. As a tuple, a symbol passes from a worker process as JSON.
     """
 
     name: str
@@ -231,23 +229,23 @@ def _nest_symbols(definitions: list[_Definition]) -> Iterator[Symbol]:
     for each in definitions:
         while within and within[-1].end <= each.start:
             within.pop()
-        symbol = replace(each.symbol, depth=len(within))
+        symbol = each.symbol._replace(depth=len(within))
         if within:
             outer = within[-1].symbol
             if (outer.name, outer.kind, outer.line) == (symbol.name, symbol.kind, symbol.line):
                 # Skip the second name in `const f = function f() {}`, which is a single definition.
                 continue
             kind = "method" if symbol.kind == "function" and outer.kind in _METHOD_CONTAINERS else symbol.kind
-            symbol = replace(
-                symbol, kind=kind, container=symbol.container or outer.name,
+            symbol = symbol._replace(
+                kind=kind, container=symbol.container or outer.name,
                 first_line=max(symbol.first_line, outer.first_line), last_line=min(symbol.last_line, outer.last_line),
             )  # fmt: skip
         within.append(_Definition(symbol, each.start, each.end))
         yield symbol
 
 
-def build_outline_rows(text: str, language: str) -> tuple[int, list[Row]] | None:
-    """Return the number of definitions in the text, and the first `MAX_SYMBOLS` definitions as rows.
+def build_outline_rows(text: str, language: str) -> tuple[int, tuple[Symbol, ...]] | None:
+    """Return the number of definitions in the text, and the first `MAX_SYMBOLS` definitions.
 
     Returns None if the grammar of the language is unavailable, like the next two functions.
     """
@@ -255,11 +253,11 @@ def build_outline_rows(text: str, language: str) -> tuple[int, list[Row]] | None
         symbols = build_outline(text, load_languages()[language])
     except GrammarUnavailable:
         return None
-    return len(symbols), [_build_row(symbol) for symbol in symbols[:MAX_SYMBOLS]]
+    return len(symbols), symbols[:MAX_SYMBOLS]
 
 
-def find_definition_rows(text: str, language: str, name: str, line: int) -> list[Row] | None:
-    """Return the definitions of a name as rows. Definitions in scopes that enclose `line` come first.
+def find_definition_rows(text: str, language: str, name: str, line: int) -> list[Symbol] | None:
+    """Return the definitions of a name. Definitions in scopes that enclose `line` come first.
 
     If `line` is 0, the definitions are ordered by position.
     """
@@ -270,7 +268,7 @@ def find_definition_rows(text: str, language: str, name: str, line: int) -> list
     scopes = {each.name: each.depth for each in symbols if each.first_line <= line <= each.last_line}
     matches = [each for each in symbols if each.name.rpartition("::")[2] == name]
     matches.sort(key=lambda each: -scopes.get(each.container, -1))
-    return [_build_row(symbol) for symbol in matches[:MAX_SYMBOLS]]
+    return matches[:MAX_SYMBOLS]
 
 
 def find_mention_lines(text: str, language: str, name: str) -> list[int] | None:
@@ -299,14 +297,6 @@ def _compile_word(name: str) -> re.Pattern[bytes]:
     """Compile a UTF-8 pattern that matches `name` only as a whole identifier."""
     sign = rb"[\w$\x80-\xff]"
     return re.compile(b"(?<!%b)%b(?!%b)" % (sign, re.escape(name.encode("utf-8", "replace")), sign))
-
-
-def parse_symbol(row: Row) -> Symbol:
-    return Symbol(*row)
-
-
-def _build_row(symbol: Symbol) -> Row:
-    return [getattr(symbol, field) for field in Symbol.__slots__]
 
 
 class LineIndex:

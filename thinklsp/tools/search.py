@@ -37,6 +37,7 @@ MULTILINE_PATTERN = (
     "The pattern contains a line ending, but the search works line by line. Search for one of its lines."
 )
 _CHUNK_BYTES = 1 << 16
+RIPGREP_REQUIREMENT = "ripgrep>=14.1,<15"
 # The maximum number of files in the arguments of a process, which may take 2 MB.
 _MAX_ARGUMENTS = 400
 _MAX_OUTPUT_BYTES = 50 * 1024 * 1024
@@ -355,6 +356,11 @@ class SearchText(Tool[SearchTextArguments]):
                 await search.run(program)
                 return
             except UnsupportedRipgrep:
+                result.clear()
+            except OSError as error:
+                if error.filename != program:
+                    raise
+                # The system cannot run this program, for example because it was built for another C library.
                 result.clear()
         raise ToolFailed("The search needs ripgrep 14 or later, which the user can install with `pip install ripgrep`.")
 

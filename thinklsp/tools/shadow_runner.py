@@ -15,7 +15,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -40,6 +40,7 @@ from thinklsp.sandbox.process import (
     measure_free_bytes,
     run_command,
 )
+from thinklsp.settings.config_files import lock_folder
 from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
@@ -205,7 +206,8 @@ def _has_content(path: str, data: bytes) -> bool:
 
 
 _NAME = "shadow"
-_LOCK = "lock"
+# The time in which another server deletes what is left of killed servers.
+_LOCK_SECONDS = 60.0
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # The extended attribute of a new folder that replaces a workspace folder in the overlay.
 _OPAQUE = "user.overlay.opaque"
@@ -223,11 +225,10 @@ class _ScratchFolder:
         self.path = os.path.join(above, secrets.token_hex(8))
         # Only one server at a time may create a scratch folder, because another server deletes folders that are not
         # locked yet.
-        with _lock_folder(above):
+        with lock_folder(above, _LOCK_SECONDS):
             _clear_left_behind(above)
             os.mkdir(self.path, 0o700)
-            self._lock = os.open(os.path.join(self.path, _LOCK), _NEW_FILE, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock = _lock_now(self.path)
         self.empty_file = os.path.join(self.path, "nothing")
         os.close(os.open(self.empty_file, _NEW_FILE, 0o444))
 
@@ -314,32 +315,23 @@ def _is_opaque(folder: str) -> bool:
         return False
 
 
-@contextmanager
-def _lock_folder(above: str) -> Iterator[None]:
-    lock = os.open(os.path.join(above, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _lock_now(folder: str) -> int:
+    """Return a descriptor that locks a folder until it is closed. Raises OSError if another process has the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _clear_left_behind(above: str) -> None:
+    """Delete the scratch folders of servers that were killed. The folders of running servers are locked."""
     for entry in _scan_folder(above):
-        if not entry.is_dir(follow_symlinks=False):
-            continue
-        try:
-            lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            # The server that created this folder has exited without locking it or while deleting it.
+        with suppress(OSError):
+            lock = _lock_now(entry.path)
             _remove(entry.path)
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(entry.path)
-        except OSError:
-            pass
-        finally:
             os.close(lock)
 
 

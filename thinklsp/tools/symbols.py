@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, starmap
 from typing import ClassVar
 
 from pydantic import Field
@@ -23,13 +23,11 @@ from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible,
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.symbols.outline import (
     Language,
-    Row,
     Symbol,
     build_outline_rows,
     detect_language,
     find_definition_rows,
     find_mention_lines,
-    parse_symbol,
 )
 from thinklsp.tools.read import read_existing
 from thinklsp.tools.search import SearchedText, SearchText, SearchTextArguments
@@ -143,7 +141,7 @@ async def _add_definitions(
     if rows is None:
         hits.unreadable.append(text.place.label)
         return
-    hits.entries += [(text.place, symbol.first_line, symbol) for symbol in map(parse_symbol, rows)]
+    hits.entries += [(text.place, symbol.first_line, symbol) for symbol in starmap(Symbol, rows)]
     hits.lines[text.place.key] = text.lines
     # Members of the type before the dot come first.
     hits.entries.sort(key=lambda hit: not (hit[2] and query.qualifier and hit[2].container == query.qualifier))
@@ -245,7 +243,8 @@ class OutlineFile(Tool[OutlineArguments]):
         current = read_existing(context.overlay, place)
         text = current.text
         language = _detect_language(place, text, context.overlay)
-        count, rows = 0, list[Row]()
+        count: int = 0
+        rows: Sequence[Symbol] = ()
         failure = f"No grammar can read {quote_path(place.label)}"
         if language is not None:
             try:
@@ -262,7 +261,7 @@ class OutlineFile(Tool[OutlineArguments]):
         if failure or language is None:
             raise ToolFailed(f"{failure}; use search_text to find names in it.")
         head = f"{format_path(place.label)}, {language.name}, {len(split_lines(text))} lines"
-        entries = (format_entry(parse_symbol(row)) for row in rows) if rows else ["No definitions."]
+        entries = map(format_entry, starmap(Symbol, rows)) if rows else ["No definitions."]
         return ToolOutput(join_within_limit(head, entries, count))
 
 

@@ -228,7 +228,7 @@ def has_bom(place: Place) -> bool:
     """Return whether the file on disk starts with a byte order mark, which editors do not include in a document."""
     data = None
     with suppress(PathRefused):
-        data = None if place.root is None or place.path is None else place.root.read(place.path)
+        data = place.load_bytes()
     return data is not None and data.startswith(_BOM_BYTES)
 
 

@@ -55,7 +55,7 @@ def _find_mode(place: Place) -> int:
     """Return the permissions of the file on disk, or the permissions for new files if it does not exist."""
     status = None
     with suppress(PathRefused):
-        status = None if place.root is None or place.path is None else place.root.stat(place.path)
+        status = place.stat()
     return _NEW_MODE if status is None or status.kind != "file" else status.mode
 
 

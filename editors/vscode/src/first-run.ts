@@ -43,9 +43,9 @@ export const WAYS: readonly (QuickPickItem & { command: string })[] = [
     },
 ];
 
-/** Whether the user has chosen to work offline, with the simulator. */
-export function isOffline(): boolean {
-    return isTour() || selected() === OFFLINE;
+/** Whether the simulator is chosen: in the settings, or elsewhere according to the answer of `thinklsp.model`. */
+export function isOffline(model?: Choice): boolean {
+    return isTour() || selected() === OFFLINE || model?.provider === OFFLINE;
 }
 
 /** Whether a turn can run; if not, offers the three ways to a model first. */

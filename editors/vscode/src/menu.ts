@@ -64,7 +64,7 @@ export async function describeNextTurn(turns: Turns): Promise<string> {
     );
     const usage = await turns.ask<UsageReport>('thinklsp.usage').catch(() => undefined);
     const last = usage?.byTurn.at(-1)?.costUsd ?? undefined;
-    const facts = [model?.effective, effort && `effort ${effort.value}`, last && `the last turn cost ${cost(last)}`];
+    const facts = [isOffline(model) ? 'offline' : model?.effective, effort && `effort ${effort.value}`, last && `the last turn cost ${cost(last)}`];
     return facts.filter(fact => fact).join(' · ');
 }
 
@@ -92,7 +92,7 @@ function entries(
         { label: 'next turn', kind: QuickPickItemKind.Separator },
         ...LISTS.map((list, at) => ({
             label: `$(${list.icon}) ${list.label}`,
-            description: list.key === 'model' && isOffline() ? OFFLINE : described(choices[at]),
+            description: list.key === 'model' && isOffline(choices[at]) ? OFFLINE : described(choices[at]),
             run: () => choose(turns, list.key, changed),
         })),
         { label: 'where the model runs', kind: QuickPickItemKind.Separator },

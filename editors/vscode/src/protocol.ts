@@ -134,6 +134,8 @@ export interface Choice {
     effective: string | null;
     choices: string[];
     notice: string | null;
+    /** Only for `thinklsp.model`; null if no turn can run. Older servers do not send it. */
+    provider?: string | null;
     /** Only for `thinklsp.model`. */
     models?: Model[];
 }

@@ -59,7 +59,7 @@ function machineRows({ version, system, tools, commands, permissions, settings, 
     const reason = commands?.problem ?? 'set `commands.enabled` in your config.toml to let the model run tests';
     return [
         ['Server', `thinklsp ${version}`, `Python ${system.python} on ${system.platform}`],
-        ['Search', tools.ripgrep ? 'ripgrep' : 'slow', tools.ripgrep ? '' : 'ripgrep was not found'],
+        ['Search', tools.ripgrep ? 'ripgrep' : 'none', tools.ripgrep ? '' : 'ripgrep was not found'],
         ['Commands', commands?.offered ? 'on' : 'off', commands?.offered ? 'in the sandbox, on a copy' : reason],
         ['Trusted instructions', folders === 0 ? 'none' : folders === 1 ? 'in 1 folder' : `in ${folders} folders`],
         ['Your file', settings?.file ?? 'not read'],

@@ -14,6 +14,7 @@ export class Status implements Disposable {
     private readonly subscriptions: Disposable[];
     /** The model and effort of the next turn, empty without a model. */
     private using: string | undefined;
+    private isOffline = isOffline();
     /** Why the server cannot name the model. */
     private trouble: string | undefined;
     private looking = 0;
@@ -49,14 +50,16 @@ export class Status implements Disposable {
             const [model, effort] = await Promise.all(
                 ['thinklsp.model', 'thinklsp.effort'].map(command => this.turns.ask<Choice>(command)),
             );
-            this.show(asked, model?.effective ? `${model.effective} · ${effort?.value ?? 'auto'}` : '', undefined);
+            const using = model?.effective ? `${model.effective} · ${effort?.value ?? 'auto'}` : '';
+            this.show(asked, isOffline(model), using, undefined);
         } catch (error) {
-            this.show(asked, undefined, sentence(error));
+            this.show(asked, isOffline(), undefined, sentence(error));
         }
     }
 
-    private show(asked: number, using: string | undefined, trouble: string | undefined): void {
+    private show(asked: number, offline: boolean, using: string | undefined, trouble: string | undefined): void {
         if (asked === this.looking) {
+            this.isOffline = offline;
             this.using = using;
             this.trouble = trouble;
             void commands.executeCommand('setContext', 'thinklsp.hasModel', Boolean(using));
@@ -71,7 +74,7 @@ export class Status implements Disposable {
     private draw(look: Look): void {
         const [text, tip, color] = this.words(look);
         this.item.text = text;
-        this.item.command = look.kind === 'idle' && this.using === '' && !isOffline() ? FIRST_RUN : MENU;
+        this.item.command = look.kind === 'idle' && this.using === '' && !this.isOffline ? FIRST_RUN : MENU;
         this.item.tooltip = new MarkdownString(`**thinklsp** — ${tip}`);
         this.item.backgroundColor = color === undefined ? undefined : new ThemeColor(`statusBarItem.${color}Background`);
         this.item.accessibilityInformation = { label: `thinklsp: ${tip}`, role: 'button' };
@@ -83,7 +86,7 @@ export class Status implements Disposable {
                 if (this.trouble !== undefined) {
                     return ['$(error) thinklsp', this.trouble, 'error'];
                 }
-                if (isOffline()) {
+                if (this.isOffline) {
                     return ['$(debug-disconnect) thinklsp offline', 'scripted answers of the simulator (click for the menu)'];
                 }
                 if (this.using === undefined) {

@@ -5,7 +5,7 @@ import { CHOICES, MODES, type Choice, type ChoiceName, type Mode, type Model } f
 import { element } from './dom';
 import { Menu, type MenuItem } from './menu';
 
-export type Choices = Readonly<Record<ChoiceName, Choice>> & { readonly models: readonly Model[] };
+export type Choices = Readonly<Record<ChoiceName, Choice>> & { readonly models: readonly Model[]; readonly offline: boolean };
 
 const MODE_ITEMS: Record<Mode, Omit<MenuItem, 'value'>> = {
     agent: { label: 'Agent', detail: 'Reads and changes your files' },
@@ -61,9 +61,9 @@ export class Pickers {
         this.showModels(choices);
     }
 
-    private showModels({ model: { value, effective, choices }, models }: Choices): void {
+    private showModels({ model: { value, effective, choices }, models, offline }: Choices): void {
         const known = new Map(models.map(model => [model.id, model]));
-        const named = effective === null ? 'no model' : (known.get(effective)?.title ?? effective);
+        const named = offline ? providerName('simulator') : effective === null ? 'no model' : (known.get(effective)?.title ?? effective);
         const others = choices.filter(one => !known.has(one)).map(one => ({
             value: one,
             label: one,
@@ -82,7 +82,7 @@ export class Pickers {
         }));
         const current = value ?? effective ?? '';
         const isAuto = value === 'auto' && effective !== null;
-        const label = isAuto ? `${named} (auto)` : (known.get(current)?.title ?? (current || named));
+        const label = offline ? named : isAuto ? `${named} (auto)` : (known.get(current)?.title ?? (current || named));
         this.menus.model.show([...others, ...own, ...locked], current, label);
     }
 

@@ -93,6 +93,9 @@ WRONG: list[tuple[str, Json, str]] = [
     ("session/set_config_option", {"sessionId": "SESSION", "value": "ask"}, "configId"),
     ("session/set_config_option", {"sessionId": "SESSION", "configId": "mode"}, "value"),
     ("session/set_config_option", {"sessionId": "SESSION", "configId": "mode", "value": SECRET}, "value"),
+    ("session/set_config_option", {"sessionId": "SESSION", "configId": "model", "value": SECRET}, "value"),
+    ("session/set_config_option", {"sessionId": "SESSION", "configId": "effort", "value": SECRET}, "value"),
+    ("session/set_config_option", {"sessionId": "SESSION", "configId": "mode", "value": 7}, "value"),
     ("session/set_config_option", {"sessionId": "SESSION", "configId": SECRET, "value": "ask"}, "configId"),
     ("session/set_config_option", {
         "sessionId": "SESSION", "configId": "mode", "type": "boolean", "value": True,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tests.e2e.acting import say, start_chat
+from tests.e2e.acting import say, start_chat, start_over
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import Received
 from tests.support.client.editor import Refusal
@@ -68,26 +69,25 @@ TITLES: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("command", "argument", "title"), TITLES)
-@pytest.mark.parametrize("token", ["t", None])
-async def test_begin_names_the_turn(
-    begin: Begin, command: str, argument: dict[str, Any], title: str, token: str | None
-) -> None:
+async def test_begin_names_the_turn(begin: Begin) -> None:
     """Two turns can be told apart in a status bar."""
-    outside = await begin(say("Done."), files={"src/a.py": "def f():\n    return 1\n", "talk.chat.md": CHAT})
+    outside = await begin()
     client = outside.client
-    outside.open("talk.chat.md")
-    client.open("untitled:Untitled-1", "x = 1\n")
-    await client.code_actions(outside.open("src/a.py"), "f")
-    uri = argument.get("uri", "")
-    if uri and not uri.startswith("untitled:"):
-        argument = argument | {"uri": outside.uri(uri)}
-    given = client.command(f"thinklsp.{command}", argument, token=token)
-    await client.wait_for(lambda: begins(outside), what="begin")
-    result = await given
-    shown = token or f"thinklsp-{result['turnId']}"
-    await client.wait_for(lambda: kinds(outside, shown) == ["begin", "end"], what="end")
-    [begun] = begins(outside)
-    value = {"kind": "begin", "title": "thinklsp", "message": title, "cancellable": True}
-    assert begun.message["params"]["value"] == value
+    for count, ((command, argument, title), token) in enumerate(product(TITLES, ("t", None))):
+        start_over(outside, {"src/a.py": "def f():\n    return 1\n", "talk.chat.md": CHAT})
+        outside.provider.say(say("Done."))
+        outside.open("talk.chat.md")
+        client.open("untitled:Untitled-1", "x = 1\n")
+        await client.code_actions(outside.open("src/a.py"), "f")
+        uri = argument.get("uri", "")
+        given = argument | ({"uri": outside.uri(uri)} if uri and not uri.startswith("untitled:") else {})
+        token = outside.token() if token else None
+        turn = client.command(f"thinklsp.{command}", given, token=token)
+        await client.wait_for(lambda count=count: len(begins(outside)) > count, what="begin")
+        result = await turn
+        shown = token or f"thinklsp-{result['turnId']}"
+        await client.wait_for(lambda shown=shown: kinds(outside, shown) == ["begin", "end"], what="end")
+        [begun] = begins(outside)[count:]
+        value = {"kind": "begin", "title": "thinklsp", "message": title, "cancellable": True}
+        assert begun.message["params"]["value"] == value
     outside.told()

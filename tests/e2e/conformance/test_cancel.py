@@ -9,15 +9,14 @@ import pytest
 
 from tests.e2e.acting import (
     WAYS,
-    begin_file,
     begin_talk,
     cancel,
     chat,
-    edit_file,
     reach,
     read_file,
     say,
     start_chat,
+    start_over,
     write_file,
 )
 from tests.e2e.conftest import Begin
@@ -80,24 +79,6 @@ async def test_cancel(begin: Begin, way: str) -> None:
     assert client.edits() == []
 
 
-async def test_a_cancelled_turn_holds_what_it_had_written(begin: Begin) -> None:
-    hold = Hold()
-    script = (answer(Thinking(), edit_file("app.py", "1", "2")), answer(Thinking(), hold, Text("Never.")))
-    outside, client, uri = await begin_file(begin, "x = 1\n", *script, name="app.py")
-    turn = client.command("thinklsp.action", {"name": "edit", "uri": uri, "instruction": "Two."}, token="t")
-    await hold.reached.wait()
-    [stop] = named(await client.code_actions(uri, "x"), "stop")
-    await client.run_action(stop)
-    result = await outside.result(turn)
-    assert result["stopReason"] == "cancelled"
-    assert (result["edits"]["applied"], result["edits"]["files"][0]["status"]) == ("none", "held")
-    assert result["edits"]["files"][0]["reason"]
-    assert client.edits() == []
-    assert client.text(uri) == "x = 1\n"
-    assert (await client.command("thinklsp.apply", {"turnId": result["turnId"]}))["applied"] in (True, "all")
-    assert client.text(uri) == "x = 2\n"
-
-
 @pytest.mark.parametrize("steps", [0, 1])
 async def test_the_text_of_a_stopped_answer_is_kept(begin: Begin, steps: int) -> None:
     hold = Hold()
@@ -135,30 +116,33 @@ async def test_a_cancel_in_the_same_breath_counts(begin: Begin, is_loaded: bool)
     assert outside.provider.requests == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_cancelled_turn_offers_its_edit_in_its_document(begin: Begin, way: str) -> None:
+async def test_cancelled_turn_offers_its_edit_in_its_document(begin: Begin) -> None:
     """The file that it makes is not open, and cannot be opened yet."""
-    hold = Hold()
-    script = (
-        answer(Thinking(), write_file("test_app.py", "assert True\n")),
-        answer(Text("Half a sen"), hold, Text("tence.")),
-    )
-    outside = await begin(*script, files={"app.py": "def f():\n    return 1\n"})
+    outside = await begin()
     client = outside.client
-    uri, other = outside.open("app.py"), outside.open("other.py", "x = 1\n")
-    asked = {"name": "test", "uri": uri, "partialResultToken": "p"}
-    turn = client.command("thinklsp.action", asked, token="t")
-    await client.wait_for(lambda: "Half a sen" in str(client.progress("p")), what="the text")
-    result = await cancel(outside, way, turn, "t")
-    assert result is None or result["text"] == "Half a sen"
-    assert client.progress("t")[-1] == {"kind": "end", "message": "cancelled; the edit is held"}
-    assert client.progress("p")[-1]["result"]["text"] == "Half a sen"
-    assert named(await client.code_actions(other, "x"), "apply") == []
-    [apply] = named(await client.code_actions(uri, "def"), "apply")
-    assert apply.edit is None
-    assert (await client.run_action(apply))["applied"] == "all"
-    assert client.text(outside.uri("test_app.py")) == "assert True\n"
-    assert named(await client.code_actions(uri, "def"), "apply") == []
+    for way in (*WAYS, "action"):
+        start_over(outside, {"app.py": "def f():\n    return 1\n"})
+        text = Text("Half a sen"), Hold(), Text("tence.")
+        outside.provider.say(answer(Thinking(), write_file("test_app.py", "assert True\n")), answer(*text))
+        uri, other, part = outside.open("app.py"), outside.open("other.py", "x = 1\n"), f"part of {way}"
+        asked = {"name": "test", "uri": uri, "partialResultToken": part}
+        turn = client.command("thinklsp.action", asked, token=way)
+        await client.wait_for(lambda part=part: "Half a sen" in str(client.progress(part)), what="the text")
+        if way == "action":
+            [stop] = named(await client.code_actions(uri, "def"), "stop")
+            await client.run_action(stop)
+            result = await outside.result(turn)
+        else:
+            result = await cancel(outside, way, turn, way)
+        assert result is None or result["text"] == "Half a sen"
+        assert client.progress(way)[-1] == {"kind": "end", "message": "cancelled; the edit is held"}
+        assert client.progress(part)[-1]["result"]["text"] == "Half a sen"
+        assert named(await client.code_actions(other, "x"), "apply") == []
+        [apply] = named(await client.code_actions(uri, "def"), "apply")
+        assert apply.edit is None
+        assert (await client.run_action(apply))["applied"] == "all"
+        assert client.text(outside.uri("test_app.py")) == "assert True\n"
+        assert named(await client.code_actions(uri, "def"), "apply") == []
 
 
 @pytest.mark.parametrize("command", ["chat", "chat, not waited for", "send"])

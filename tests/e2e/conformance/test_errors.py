@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.acting import begin_file, chat, edit_file, reach, read_file, refused, release, say, start_chat
+from tests.e2e.acting import chat, reach, read_file, refused, release, say, start_chat
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
-from tests.support.client.lsp import named
 from tests.support.outside import Outside, check_sentence, said
 from tests.support.signing_server import Failure, Hold, Redacted, Seen, Text, Thinking, Tool, answer
 from thinklsp.agent.request_fallbacks import STRIP_NOTICE
@@ -184,34 +183,6 @@ async def test_unexplained_refusal_leaves_out_all_earlier_thinking(begin: Begin,
 def places_with_thinking(request: Seen) -> list[int]:
     types = [[block["type"] for block in message["content"]] for message in request.body["messages"]]
     return [place for place, each in enumerate(types) if "thinking" in each or "redacted_thinking" in each]
-
-
-@pytest.mark.parametrize("stop", ["refusal", "max_tokens"])
-async def test_a_turn_that_is_stopped_holds_its_edits(begin: Begin, stop: str) -> None:
-    torn = Tool("write_file", {"path": "b.py", "content": "x"}, cut=True)
-    outside, client, uri = await begin_file(
-        begin,
-        "x = 1\n",
-        answer(Thinking(), edit_file("a.py", "1", "2")),
-        answer(Thinking(), Text("I will "), torn, stop_reason=stop),
-        say("Go on."),
-    )
-    result = await outside.edit(uri)
-    assert result["stopReason"] == stop
-    assert len(outside.provider.requests) == 2
-    assert result["edits"]["applied"] == "none"
-    [file] = result["edits"]["files"]
-    assert (file["uri"], file["status"]) == (uri, "held")
-    assert file["reason"]
-    assert client.edits() == []
-    assert client.text(uri) == "x = 1\n"
-    # The session is free and can be continued; what was refused is no history.
-    again = await chat(outside, "Go on?", sessionId=result["sessionId"])
-    assert again["text"] == "Go on."
-    assert ("I will " in said(outside.provider.requests[-1].body)) <= (stop == "max_tokens")
-    assert named(await client.code_actions(uri, "x"), "apply")
-    assert (await client.command("thinklsp.apply", {"turnId": result["turnId"]}))["applied"] in (True, "all")
-    assert client.text(uri) == "x = 2\n"
 
 
 async def test_calls_with_one_id_get_a_result_each(begin: Begin) -> None:

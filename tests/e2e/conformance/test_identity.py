@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.acting import chat, edit_file, reach, read_file, release, say, start_chat, write_file
+from tests.e2e.acting import chat, edit_file, reach, read_file, release, say, start_chat, start_over, write_file
 from tests.e2e.conftest import Begin
+from tests.support.client.actions import Request
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, statuses
 from tests.support.signing_server import Hold, Text, Thinking, Tool, answer, tool
@@ -25,16 +27,15 @@ DELETE = tool("delete_file", path=FILE)
 DONE = say("Done.")
 
 
-async def begin_link(begin: Begin, kind: str, *, typed: str | None = TYPED) -> tuple[Outside, str]:
-    """Open the file through a link and type in it. Return the URI that the editor uses."""
-    outside = await begin(files={FILE: DISK, "app/main.py": "import util\n"})
-    link, target, name = LINKS[kind]
-    (outside.root / link).symlink_to(target)
-    uri = outside.uri(name)
-    if typed is not None:
-        outside.open(name, DISK)
-        outside.client.change(uri, DISK, typed)
-    return outside, uri
+async def each_link(begin: Begin, *, typed: str | None = TYPED) -> AsyncIterator[tuple[Outside, str, str]]:
+    """Open the file through each kind of link, with unsaved text. Yield the server, the kind and the editor's URI."""
+    outside = await begin()
+    for kind, (link, target, name) in LINKS.items():
+        start_over(outside, {FILE: DISK, "app/main.py": "import util\n"})
+        (outside.root / link).symlink_to(target)
+        if typed is not None:
+            outside.open(name, typed)
+        yield outside, kind, outside.uri(name)
 
 
 async def play(outside: Outside, *calls: Tool, **argument: Any) -> tuple[Any, list[str]]:
@@ -45,93 +46,88 @@ async def play(outside: Outside, *calls: Tool, **argument: Any) -> tuple[Any, li
     return result, [body["messages"][-1]["content"][0]["content"] for body in bodies]
 
 
+async def begin_held(outside: Outside, *calls: Tool) -> tuple[Hold, Request, str]:
+    """Begin a turn whose edit is made and whose answer is held. Return its token as well."""
+    hold, token = Hold(), outside.token()
+    outside.provider.say(*map(answer, calls), answer(Thinking(), hold, Text("Done.")))
+    return hold, await reach(hold, start_chat(outside, "Change it.", token=token)), token
+
+
 def disk(outside: Outside) -> str:
     return (outside.root / FILE).read_text()
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_file_behind_a_link_is_the_open_document(begin: Begin, kind: str) -> None:
-    outside, uri = await begin_link(begin, kind)
+async def test_a_file_behind_a_link_is_the_open_document(begin: Begin) -> None:
     search = tool("search_text", pattern="LIMIT")
-    result, told = await play(outside, read_file(FILE), tool("list_files"), search, EDIT, search)
-    assert "LIMIT = 2" in told[0]
-    assert told[1].split("\n") == ["app/main.py", FILE]
-    assert told[2] == f"{FILE}\n1: LIMIT = 2"
-    assert told[4] == f"{FILE}\n1: LIMIT = 3"
-    assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(uri, "applied")]
-    assert (outside.client.text(uri), disk(outside)) == (TYPED.replace("2", "3"), DISK)
+    async for outside, _, uri in each_link(begin):
+        result, told = await play(outside, read_file(FILE), tool("list_files"), search, EDIT, search)
+        assert "LIMIT = 2" in told[0]
+        assert told[1].split("\n") == ["app/main.py", FILE]
+        assert told[2] == f"{FILE}\n1: LIMIT = 2"
+        assert told[4] == f"{FILE}\n1: LIMIT = 3"
+        assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(uri, "applied")]
+        assert (outside.client.text(uri), disk(outside)) == (TYPED.replace("2", "3"), DISK)
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_all_names_are_the_file(begin: Begin, kind: str) -> None:
+async def test_all_names_are_the_file(begin: Begin) -> None:
     """The editor's name and the real name are one file for the proof of sight, too."""
-    outside, uri = await begin_link(begin, kind)
-    name = LINKS[kind][2]
-    result, told = await play(outside, read_file(name), write_file(FILE, "LIMIT = 4\n"), edit_file(name, "4", "5"))
-    assert all(FILE in text for text in told)
-    assert statuses(result) == {"util.py": "applied"}
-    assert (outside.client.text(uri), disk(outside)) == ("LIMIT = 5\n", DISK)
+    async for outside, kind, uri in each_link(begin):
+        name = LINKS[kind][2]
+        result, told = await play(outside, read_file(name), write_file(FILE, "LIMIT = 4\n"), edit_file(name, "4", "5"))
+        assert all(FILE in text for text in told)
+        assert statuses(result) == {"util.py": "applied"}
+        assert (outside.client.text(uri), disk(outside)) == ("LIMIT = 5\n", DISK)
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_code_action_through_a_link(begin: Begin, kind: str) -> None:
-    outside, uri = await begin_link(begin, kind)
-    outside.provider.say(answer(Thinking(), EDIT), DONE)
-    result = await outside.edit(uri)
-    assert f"{FILE}, lines 1-4" in str(outside.provider.requests[0].body["messages"])
-    assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(uri, "applied")]
-    assert (outside.client.text(uri), disk(outside)) == (TYPED.replace("2", "3"), DISK)
+async def test_a_code_action_through_a_link(begin: Begin) -> None:
+    async for outside, _, uri in each_link(begin):
+        outside.provider.say(answer(Thinking(), EDIT), DONE)
+        result = await outside.edit(uri)
+        assert f"{FILE}, lines 1-4" in str(outside.provider.requests[-2].body["messages"])
+        assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(uri, "applied")]
+        assert (outside.client.text(uri), disk(outside)) == (TYPED.replace("2", "3"), DISK)
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_deletion_deletes_the_file_and_not_the_link(begin: Begin, kind: str) -> None:
-    outside, uri = await begin_link(begin, kind)
-    result, _ = await play(outside, read_file(FILE), DELETE)
-    if kind == "folder":
-        outside.client.close_document(uri)
-    assert statuses(result) == {"util.py": "applied"}
-    assert not (outside.root / FILE).exists()
-    assert (outside.root / LINKS[kind][0]).is_symlink()
-    assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
-    assert disk(outside) == TYPED
+async def test_a_deletion_deletes_the_file_and_not_the_link(begin: Begin) -> None:
+    async for outside, kind, uri in each_link(begin):
+        result, _ = await play(outside, read_file(FILE), DELETE)
+        if kind == "folder":
+            outside.client.close_document(uri)
+        assert statuses(result) == {"util.py": "applied"}
+        assert not (outside.root / FILE).exists()
+        assert (outside.root / LINKS[kind][0]).is_symlink()
+        assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+        assert disk(outside) == TYPED
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_rename_moves_the_file_and_not_the_link(begin: Begin, kind: str) -> None:
-    outside, uri = await begin_link(begin, kind)
-    outside.client.change(uri, TYPED, DISK)
-    result, told = await play(outside, tool("rename_file", path=FILE, new_path="shared/new.py"))
-    assert (outside.root / LINKS[kind][0]).is_symlink()
-    if kind == "file":
-        assert "cannot be renamed" in told[0]
-        assert disk(outside) == DISK
-        return
-    assert statuses(result) == {"util.py": "applied"}
-    assert not (outside.root / FILE).exists()
-    assert (outside.root / "shared/new.py").read_text() == DISK
+async def test_a_rename_moves_the_file_and_not_the_link(begin: Begin) -> None:
+    async for outside, kind, _ in each_link(begin, typed=DISK):
+        result, told = await play(outside, tool("rename_file", path=FILE, new_path="shared/new.py"))
+        assert (outside.root / LINKS[kind][0]).is_symlink()
+        if kind == "file":
+            assert "cannot be renamed" in told[0]
+            assert disk(outside) == DISK
+            continue
+        assert statuses(result) == {"util.py": "applied"}
+        assert not (outside.root / FILE).exists()
+        assert (outside.root / "shared/new.py").read_text() == DISK
 
 
 @pytest.mark.parametrize("opened", [False, True])
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_document_that_opens_or_closes_meanwhile(begin: Begin, kind: str, opened: bool) -> None:
+async def test_a_document_that_opens_or_closes_meanwhile(begin: Begin, opened: bool) -> None:
     """The edit goes to the file, wherever the editor has it when the turn ends."""
-    outside, uri = await begin_link(begin, kind, typed=None if opened else DISK + "# typed\n")
-    hold = Hold()
-    outside.provider.say(answer(edit_file(FILE, "LIMIT = 1", "LIMIT = 3")), answer(Thinking(), hold, Text("Done.")))
-    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
-    if opened:
-        outside.open(LINKS[kind][2], DISK)
-        outside.client.change(uri, DISK, DISK + "# typed\n")
-    else:
-        outside.client.save(uri)
-        outside.client.close_document(uri)
-        (outside.root / FILE).write_text(DISK + "# typed\n")
-    result = await release(hold, outside, turn)
-    assert statuses(result) == {"util.py": "applied"}
-    if opened:
-        assert (outside.client.text(uri), disk(outside)) == (TYPED.replace("2", "3") + "# typed\n", DISK)
-    else:
-        assert disk(outside) == TYPED.replace("2", "3") + "# typed\n"
+    text = DISK + "# typed\n"
+    async for outside, kind, uri in each_link(begin, typed=None if opened else text):
+        hold, turn, _ = await begin_held(outside, edit_file(FILE, "LIMIT = 1", "LIMIT = 3"))
+        if opened:
+            outside.open(LINKS[kind][2], text)
+        else:
+            outside.client.save(uri)
+            outside.client.close_document(uri)
+            (outside.root / FILE).write_text(text)
+        assert statuses(await release(hold, outside, turn)) == {"util.py": "applied"}
+        edited = TYPED.replace("2", "3") + "# typed\n"
+        assert (outside.client.text(uri), disk(outside)) == (edited, DISK if opened else edited)
 
 
 async def leave(outside: Outside, uri: str) -> None:
@@ -163,83 +159,74 @@ async def until_offered(outside: Outside, uri: str, name: str) -> Any:
     return actions[0]
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_held_edit_is_offered_under_all_names(begin: Begin, kind: str) -> None:
-    outside, uri = await begin_link(begin, kind)
-    hold = Hold()
-    outside.provider.say(answer(EDIT), answer(Thinking(), hold, Text("Done.")))
-    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
-    outside.client.stop("t")
-    assert statuses(await outside.result(turn)) == {"util.py": "held"}
-    await reopen_as_itself(outside, uri)
-    action = await until_offered(outside, outside.uri(FILE), "apply")
-    assert (await outside.client.run_action(action))["applied"] == "all"
-    assert outside.client.text(outside.uri(FILE)) == TYPED.replace("2", "3")
+async def test_a_held_edit_is_offered_under_all_names(begin: Begin) -> None:
+    async for outside, _, uri in each_link(begin):
+        _, turn, token = await begin_held(outside, EDIT)
+        outside.client.stop(token)
+        assert statuses(await outside.result(turn)) == {"util.py": "held"}
+        await reopen_as_itself(outside, uri)
+        action = await until_offered(outside, outside.uri(FILE), "apply")
+        assert (await outside.client.run_action(action))["applied"] == "all"
+        assert outside.client.text(outside.uri(FILE)) == TYPED.replace("2", "3")
 
 
 @pytest.mark.parametrize("change", [leave, save_and_close, reopen_as_itself, restart])
-@pytest.mark.parametrize("kind", LINKS)
-async def test_undo_finds_the_file(begin: Begin, kind: str, change: Any) -> None:
-    outside, uri = await begin_link(begin, kind)
-    await play(outside, EDIT)
-    await change(outside, uri)
-    now = outside.uri(FILE) if change in (reopen_as_itself, restart) else uri
-    if change is not save_and_close:
-        await until_offered(outside, now, "undo")
-    undone = await outside.client.command("thinklsp.undo")
-    assert undone["applied"] == "all"
-    assert outside.client.text(now) == TYPED
+async def test_undo_finds_the_file(begin: Begin, change: Any) -> None:
+    async for outside, _, uri in each_link(begin):
+        await play(outside, EDIT)
+        await change(outside, uri)
+        now = outside.uri(FILE) if change in (reopen_as_itself, restart) else uri
+        if change is not save_and_close:
+            await until_offered(outside, now, "undo")
+        assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+        assert outside.client.text(now) == TYPED
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_a_link_that_changes_meanwhile(begin: Begin, kind: str) -> None:
+async def test_a_link_that_changes_meanwhile(begin: Begin) -> None:
     """The edit was made for the file, so it does not follow the link to another one."""
-    outside, uri = await begin_link(begin, kind, typed=DISK)
-    (outside.root / "other").mkdir()
-    (outside.root / "other/util.py").write_text(DISK)
-    hold = Hold()
-    outside.provider.say(answer(edit_file(FILE, "LIMIT = 1", "LIMIT = 3")), answer(Thinking(), hold, Text("Done.")))
-    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
-    link, target, _ = LINKS[kind]
-    (outside.root / link).unlink()
-    (outside.root / link).symlink_to(target.replace("shared", "other"))
-    result = await release(hold, outside, turn)
-    assert statuses(result) == {"util.py": "applied"}
-    assert (outside.client.text(uri), disk(outside)) == (DISK, TYPED.replace("2", "3"))
+    async for outside, kind, uri in each_link(begin, typed=DISK):
+        (outside.root / "other").mkdir()
+        (outside.root / "other/util.py").write_text(DISK)
+        hold, turn, _ = await begin_held(outside, edit_file(FILE, "LIMIT = 1", "LIMIT = 3"))
+        link, target, _ = LINKS[kind]
+        (outside.root / link).unlink()
+        (outside.root / link).symlink_to(target.replace("shared", "other"))
+        assert statuses(await release(hold, outside, turn)) == {"util.py": "applied"}
+        assert (outside.client.text(uri), disk(outside)) == (DISK, TYPED.replace("2", "3"))
 
 
-@pytest.mark.parametrize("kind", LINKS)
-async def test_two_documents_of_one_file(begin: Begin, kind: str) -> None:
-    outside, uri = await begin_link(begin, kind)
-    outside.open(FILE, DISK)
-    result, told = await play(outside, read_file(FILE), EDIT, DELETE)
-    names = f"`{FILE}` and `{LINKS[kind][2]}`"
-    for text in told:
-        assert "is open under several names with different texts" in text
-        assert names in text
-    assert result["edits"] is None
-    assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (TYPED, DISK)
-    outside.client.change(uri, TYPED, DISK)
-    result, _ = await play(outside, edit_file(FILE, "LIMIT = 1", "LIMIT = 3"))
-    assert [(file["uri"], file["status"]) for file in result["edits"]["files"]] == [(outside.uri(FILE), "applied")]
-    assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (DISK, DISK.replace("1", "3"))
-    assert (await outside.client.command("thinklsp.undo"))["applied"] == "none"
-    outside.client.change(uri, "LIMIT = 1", "LIMIT = 3")
-    assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
-    assert outside.client.text(outside.uri(FILE)) == DISK
+async def test_two_documents_of_one_file(begin: Begin) -> None:
+    async for outside, kind, uri in each_link(begin):
+        outside.open(FILE, DISK)
+        result, told = await play(outside, read_file(FILE), EDIT, DELETE)
+        names = f"`{FILE}` and `{LINKS[kind][2]}`"
+        assert all("is open under several names with different texts" in text and names in text for text in told)
+        assert result["edits"] is None
+        assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (TYPED, DISK)
+        outside.client.change(uri, TYPED, DISK)
+        result, _ = await play(outside, edit_file(FILE, "LIMIT = 1", "LIMIT = 3"))
+        files = [(file["uri"], file["status"]) for file in result["edits"]["files"]]
+        assert files == [(outside.uri(FILE), "applied")]
+        assert (outside.client.text(uri), outside.client.text(outside.uri(FILE))) == (DISK, DISK.replace("1", "3"))
+        assert (await outside.client.command("thinklsp.undo"))["applied"] == "none"
+        outside.client.change(uri, "LIMIT = 1", "LIMIT = 3")
+        assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+        assert outside.client.text(outside.uri(FILE)) == DISK
 
 
-@pytest.mark.parametrize("target", ["outside", ".git"])
-async def test_a_link_is_no_way_around_the_guard(begin: Begin, target: str) -> None:
-    outside = await begin(files={"app/main.py": "", ".git/hooks/util.py": DISK})
+async def test_a_link_is_no_way_around_the_guard(begin: Begin) -> None:
+    outside = await begin()
     (outside.home.parent / "outside/hooks").mkdir(parents=True)
     (outside.home.parent / "outside/hooks/util.py").write_text(DISK)
-    (outside.root / "lib").symlink_to("../outside" if target == "outside" else ".git")
-    uri = outside.open("lib/hooks/util.py", DISK)
-    result, told = await play(outside, edit_file("lib/hooks/util.py", "1", "3"), write_file("lib/new.py", "x = 1\n"))
-    assert result["edits"] is None
-    assert outside.client.text(uri) == DISK
-    assert all("link" in text or "protected" in text or "git" in text for text in told)
+    for target in ("../outside", ".git"):
+        start_over(outside, {"app/main.py": "", ".git/hooks/util.py": DISK})
+        (outside.root / "lib").symlink_to(target)
+        uri = outside.open("lib/hooks/util.py", DISK)
+        calls = edit_file("lib/hooks/util.py", "1", "3"), write_file("lib/new.py", "x = 1\n")
+        result, told = await play(outside, *calls)
+        assert result["edits"] is None
+        assert outside.client.text(uri) == DISK
+        assert all("link" in text or "protected" in text or "git" in text for text in told)
 
 
 NOTEBOOK = '{"cells": [{"source": ["STALE = 1"]}]}\n'
@@ -279,24 +266,24 @@ async def test_a_notebook_is_its_cells(begin: Begin) -> None:
     assert (outside.root / "nb.ipynb").read_text() == NOTEBOOK
 
 
-@pytest.mark.parametrize("name", CHANGES)
-async def test_a_notebook_is_not_changed_below_its_cells(begin: Begin, name: str) -> None:
+async def test_a_notebook_is_not_changed_below_its_cells(begin: Begin) -> None:
     outside, uri = await begin_notebook(begin)
-    result, told = await play(outside, read_file("nb.ipynb"), CHANGES[name])
-    assert "`nb.ipynb` is open as a notebook, so it cannot be changed" in told[1]
-    assert f"`{uri}#a`, `{uri}#b`" in told[1]
-    assert result["edits"] is None
+    for call in CHANGES.values():
+        result, told = await play(outside, read_file("nb.ipynb"), call)
+        assert "`nb.ipynb` is open as a notebook, so it cannot be changed" in told[1]
+        assert f"`{uri}#a`, `{uri}#b`" in told[1]
+        assert result["edits"] is None
     for cell in CELLS:
         outside.client.close_document(uri + cell)
-    result, _ = await play(outside, read_file("nb.ipynb"), CHANGES[name])
-    assert result["edits"]["applied"] == "all"
+    for call in CHANGES.values():
+        (outside.root / "nb.ipynb").write_text(NOTEBOOK)
+        result, _ = await play(outside, read_file("nb.ipynb"), call)
+        assert result["edits"]["applied"] == "all"
 
 
 async def test_a_notebook_that_opens_meanwhile_is_not_changed(begin: Begin) -> None:
     outside = await begin(files={"nb.ipynb": NOTEBOOK})
-    hold = Hold()
-    outside.provider.say(answer(CHANGES["edit"]), answer(Thinking(), hold, Text("Done.")))
-    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
+    hold, turn, _ = await begin_held(outside, CHANGES["edit"])
     outside.client.open(outside.uri("nb.ipynb").replace("file://", "vscode-notebook-cell:") + "#a", "LIMIT = 1\n")
     result = await release(hold, outside, turn)
     assert statuses(result) == {"nb.ipynb": "refused"}
@@ -310,36 +297,34 @@ VERSIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", VERSIONS)
-async def test_another_version_of_a_file_is_never_written(begin: Begin, form: str) -> None:
-    outside = await begin(files={"a.py": DISK})
-    uri = outside.client.open(form.format(path=outside.root / "a.py"), TYPED)
-    calls = (edit_file(uri, "LIMIT = 2", "LIMIT = 3"), write_file(uri, "x = 1\n"), tool("delete_file", path=uri))
-    result, told = await play(outside, read_file(uri), *calls)
-    assert "LIMIT = 2" in told[0]
-    assert all("shows another version of a file and cannot be changed" in text for text in told[1:])
-    assert result["edits"] is None
-    outside.provider.say(answer(Thinking(), calls[0]), DONE)
-    assert (await outside.edit(uri))["edits"] is None
-    result, _ = await play(outside, edit_file("a.py", "LIMIT = 1", "LIMIT = 3"))
-    assert result["edits"]["applied"] == "all"
-    assert outside.client.text(uri) == TYPED
+async def test_another_version_of_a_file_is_never_written(begin: Begin) -> None:
+    outside = await begin()
+    for form in VERSIONS:
+        start_over(outside, {"a.py": DISK})
+        uri = outside.client.open(form.format(path=outside.root / "a.py"), TYPED)
+        calls = (edit_file(uri, "LIMIT = 2", "LIMIT = 3"), write_file(uri, "x = 1\n"), tool("delete_file", path=uri))
+        result, told = await play(outside, read_file(uri), *calls)
+        assert "LIMIT = 2" in told[0]
+        assert all("shows another version of a file and cannot be changed" in text for text in told[1:])
+        assert result["edits"] is None
+        outside.provider.say(answer(Thinking(), calls[0]), DONE)
+        assert (await outside.edit(uri))["edits"] is None
+        result, _ = await play(outside, edit_file("a.py", "LIMIT = 1", "LIMIT = 3"))
+        assert result["edits"]["applied"] == "all"
+        assert outside.client.text(uri) == TYPED
 
 
-@pytest.mark.parametrize(
-    "calls", [(write_file("new/a.py", "x = 1\n"),), (read_file(FILE), write_file(FILE, "x = 1\n"))]
-)
-async def test_an_edit_does_not_follow_a_new_link(begin: Begin, calls: tuple[Tool, ...]) -> None:
+async def test_an_edit_does_not_follow_a_new_link(begin: Begin) -> None:
     """A folder that becomes a link while a turn runs leads its edit nowhere else."""
-    outside = await begin(files={FILE: DISK, "other/util.py": DISK})
-    hold = Hold()
-    outside.provider.say(*map(answer, calls), answer(Thinking(), hold, Text("Done.")))
-    turn = await reach(hold, start_chat(outside, "Change it.", token="t"))
-    (outside.root / "shared").rename(outside.root / "old")
-    for link in ("shared", "new"):
-        (outside.root / link).symlink_to("other")
-    result = await release(hold, outside, turn)
-    assert result["edits"]["applied"] == "none"
-    assert "symbolic link" in result["edits"]["files"][0]["reason"]
-    assert [path.name for path in (outside.root / "other").iterdir()] == ["util.py"]
-    assert (outside.root / "other/util.py").read_text() == DISK
+    outside = await begin()
+    for calls in ([write_file("new/a.py", "x = 1\n")], [read_file(FILE), write_file(FILE, "x = 1\n")]):
+        start_over(outside, {FILE: DISK, "other/util.py": DISK})
+        hold, turn, _ = await begin_held(outside, *calls)
+        (outside.root / "shared").rename(outside.root / "old")
+        for link in ("shared", "new"):
+            (outside.root / link).symlink_to("other")
+        result = await release(hold, outside, turn)
+        assert result["edits"]["applied"] == "none"
+        assert "symbolic link" in result["edits"]["files"][0]["reason"]
+        assert [path.name for path in (outside.root / "other").iterdir()] == ["util.py"]
+        assert (outside.root / "other/util.py").read_text() == DISK

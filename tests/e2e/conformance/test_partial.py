@@ -133,29 +133,21 @@ async def test_rejected_hunks_are_merged_onto_the_current_text(begin: Begin) -> 
     assert outside.client.text(uri) == TEN.replace("l10\n", "mine\n")
 
 
-async def test_undo_takes_back_the_part_that_arrived_without_a_preview(begin: Begin) -> None:
-    outside, result = await half_applied(begin)
-    undone = await outside.client.command("thinklsp.undo", {"turnId": result["turnId"]})
-    told = {"status": "applied", "hunks": {"applied": 1, "waiting": 0}, "reason": None}
-    assert undone["files"] == [{"uri": outside.uri("shop/invoice.py")} | told]
-    assert outside.client.edits()[-1].edit.change_annotations is None
-    assert outside.client.text(outside.uri("shop/invoice.py")) == INVOICE
-    assert [(outside.root / name).exists() for name in ("shop/money.py", "tests/test_money.py")] == [True, False]
-
-
-@pytest.mark.parametrize("way", ["apply", "undo"])
-async def test_file_created_empty_is_completed_or_removed(begin: Begin, way: str) -> None:
+async def test_file_created_empty_is_completed_or_removed(begin: Begin) -> None:
     """Neovim leaves a file of 0 bytes if its prompt is answered with No."""
-    outside = await begin(answer(write_file("new.py", TEN)), DONE)
-    accept_hunks(outside.client)
-    result = await chat(outside, "Make it.")
-    del outside.client.editor.handlers["workspace/applyEdit"]
-    assert (outside.root / "new.py").read_text() == ""
-    file = file_of(result, "new.py")
-    assert (file["status"], file["hunks"]) == ("some", {"applied": 0, "waiting": 1})
-    assert "empty" in file["reason"]
-    assert (await outside.client.command(f"thinklsp.{way}", {"turnId": result["turnId"]}))["applied"] == "all"
-    assert outside.client.text(outside.uri("new.py")) == (TEN if way == "apply" else None)
+    outside = await begin()
+    for way, text in (("apply", TEN), ("undo", None)):
+        name = f"{way}.py"
+        outside.provider.say(answer(write_file(name, TEN)), DONE)
+        accept_hunks(outside.client)
+        result = await chat(outside, "Make it.")
+        del outside.client.editor.handlers["workspace/applyEdit"]
+        assert (outside.root / name).read_text() == ""
+        file = file_of(result, name)
+        assert (file["status"], file["hunks"]) == ("some", {"applied": 0, "waiting": 1})
+        assert "empty" in file["reason"]
+        assert (await outside.client.command(f"thinklsp.{way}", {"turnId": result["turnId"]}))["applied"] == "all"
+        assert outside.client.text(outside.uri(name)) == text
 
 
 async def test_a_client_that_gave_no_token_gets_one_message(begin: Begin) -> None:
@@ -218,14 +210,6 @@ async def test_a_turn_is_undone_however_its_document_was_opened_again(begin: Beg
                 outside.client.open(uri, text, version=version)
             await undone(outside, uri, after)
             outside.client.close_document(uri)
-
-
-async def test_created_file_saved_in_other_format_can_be_undone(begin: Begin) -> None:
-    outside = await begin(answer(write_file("new.py", "x\ny")), say("Done."))
-    assert statuses(await chat(outside, "Go.")) == {"new.py": "applied"}
-    (outside.root / "new.py").write_bytes(b"x\r\ny\r\n")
-    result = await outside.client.command("thinklsp.undo")
-    assert (result["applied"], (outside.root / "new.py").exists()) == ("all", False)
 
 
 async def test_opened_again_with_the_new_text_in_place_of_a_change(begin: Begin) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 from lsprotocol import types
 
-from tests.e2e.acting import edit_file, never_answer, read_file, say, stop_waiting, write_file
+from tests.e2e.acting import edit_file, never_answer, read_file, say, start_over, stop_waiting, write_file
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.client.editor import Refusal, capabilities
@@ -27,28 +28,33 @@ QUESTION = "window/showMessageRequest"
 
 
 async def editing(begin: Begin, *calls: Tool, review: str = "auto", **how: Any) -> tuple[Outside, str]:
-    outside = await begin(
-        answer(read_file("b.py"), read_file("old.py")),
-        answer(*calls),
-        say("Both return more. Look twice."),
-        files={"app.py": APP, "b.py": "b = 1\n", "old.py": "old = 1\n"},
-        options={"edits": {"review": review}},
-        **how,
-    )
-    return outside, outside.open("app.py")
+    outside = await begin(options={"edits": {"review": review}}, **how)
+    return outside, prepare(outside, *calls)
+
+
+def prepare(outside: Outside, *calls: Tool) -> str:
+    """Let the model make these calls in the next turn, and return the URI of the open document."""
+    start_over(outside, {"app.py": APP, "b.py": "b = 1\n", "old.py": "old = 1\n"})
+    reading = answer(read_file("b.py"), read_file("old.py"))
+    outside.provider.say(reading, answer(*calls), say("Both return more. Look twice."))
+    return outside.open("app.py")
 
 
 async def change(outside: Outside, uri: str) -> Any:
     return await outside.edit(uri, "Return more.", range=RANGE, version=1)
 
 
-# `edits.review` -> what each annotation of the edit asks for; never can only be set by the user's own file
-ANNOTATED: list[tuple[str, list[bool]]] = [("auto", [False, True, True]), ("always", [True, True, True])]
+# `edits.review`, the editor -> what each annotation asks for; never can only be set by the user's own file
+ANNOTATED: list[tuple[str, str | None, list[bool]]] = [
+    ("auto", None, [False, True, True]),
+    ("auto", "Another editor", [False, True, True]),
+    ("always", None, [True, True, True]),
+]
 
 
-@pytest.mark.parametrize(("review", "asks"), ANNOTATED)
-async def test_changes_are_annotated_by_group(begin: Begin, review: str, asks: list[bool]) -> None:
-    outside, uri = await editing(begin, HERE, THERE, OTHER, review=review)
+@pytest.mark.parametrize(("review", "name", "asks"), ANNOTATED)
+async def test_changes_are_annotated_by_group(begin: Begin, review: str, name: str | None, asks: list[bool]) -> None:
+    outside, uri = await editing(begin, HERE, THERE, OTHER, review=review, client_name=name)
     result = await change(outside, uri)
     assert result["edits"]["applied"] == "all"
     [sent] = outside.client.edits()
@@ -69,40 +75,40 @@ CURSORS: list[tuple[int, Tool, str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "call", "lines", "questions"), CURSORS)
-async def test_edit_at_a_cursor_works_on_the_definition(
-    begin: Begin, line: int, call: Tool, lines: str, questions: int
-) -> None:
-    outside, uri = await editing(begin, call, announce=PLAIN)
-    outside.client.editor.message_answers = ["Apply"] * questions
-    cursor = {"start": {"line": line, "character": 2}, "end": {"line": line, "character": 2}}
-    result = await outside.edit(uri, "Return more.", range=cursor, version=1)
-    assert result["edits"]["applied"] == "all"
-    assert lines in said(outside.provider.requests[0].body)
-    assert len(outside.client.calls(QUESTION)) == questions
+async def test_edit_at_a_cursor_works_on_the_definition(begin: Begin) -> None:
+    outside = await begin(announce=PLAIN)
+    for line, call, lines, questions in CURSORS:
+        uri, asked = prepare(outside, call), len(outside.client.calls(QUESTION))
+        outside.client.editor.message_answers = ["Apply"] * questions
+        cursor = {"start": {"line": line, "character": 2}, "end": {"line": line, "character": 2}}
+        result = await outside.edit(uri, "Return more.", range=cursor, version=1)
+        assert result["edits"]["applied"] == "all"
+        assert lines in said(outside.provider.requests[-3].body)
+        assert len(outside.client.calls(QUESTION)) == asked + questions
 
 
-# `edits.review`, calls -> what the question tells
-ASKED: list[tuple[str, tuple[Tool, ...], list[str]]] = [
-    ("auto", (HERE, THERE), ["goes beyond", "app.py (+2 −2)"]),
-    ("auto", (OTHER,), ["b.py (+1 −1)"]),
-    ("auto", (tool("delete_file", path="old.py"),), ["deletes old.py"]),
-    ("auto", (tool("rename_file", path="old.py", new_path="new.py"),), ["renames old.py to new.py"]),
-    ("auto", (SCHEMA,), ["would change app.py (+1 −1, makes the editor download a schema from example.com)"]),
-    ("always", (HERE,), ["would change app.py (+1 −1)"]),
+# calls -> what the question tells
+ASKED: list[tuple[tuple[Tool, ...], list[str]]] = [
+    ((HERE, THERE), ["goes beyond", "app.py (+2 −2)"]),
+    ((OTHER,), ["b.py (+1 −1)"]),
+    ((tool("delete_file", path="old.py"),), ["deletes old.py"]),
+    ((tool("rename_file", path="old.py", new_path="new.py"),), ["renames old.py to new.py"]),
+    ((SCHEMA,), ["would change app.py (+1 −1, makes the editor download a schema from example.com)"]),
 ]
 
 
-@pytest.mark.parametrize(("review", "calls", "told"), ASKED)
-async def test_what_goes_beyond_the_request_is_asked_about(
-    begin: Begin, review: str, calls: tuple[Tool, ...], told: list[str]
-) -> None:
-    outside, uri = await editing(begin, *calls, review=review, announce=PLAIN)
-    outside.client.editor.message_answers = ["Apply"]
-    assert (await change(outside, uri))["edits"]["applied"] == "all"
-    [asked] = outside.client.calls(QUESTION)
-    assert all(part in asked.params.message for part in told)
-    assert [action.title for action in asked.params.actions] == ["Apply", "Show the diff", "Not now"]
+@pytest.mark.parametrize(
+    ("review", "rows"), [("auto", ASKED), ("always", [((HERE,), ["would change app.py (+1 −1)"])])]
+)
+async def test_what_goes_beyond_the_request_is_asked_about(begin: Begin, review: str, rows: Any) -> None:
+    outside = await begin(options={"edits": {"review": review}}, announce=PLAIN)
+    for calls, told in rows:
+        outside.client.editor.message_answers = ["Apply"]
+        assert (await change(outside, prepare(outside, *calls)))["edits"]["applied"] == "all"
+        asked = outside.client.calls(QUESTION)[-1]
+        assert all(part in asked.params.message for part in told)
+        assert [action.title for action in asked.params.actions] == ["Apply", "Show the diff", "Not now"]
+    assert len(outside.client.calls(QUESTION)) == len(rows)
 
 
 # A client, what it announces -> the text of a new file. Neovim alone inserts text in front of an empty line.
@@ -127,27 +133,24 @@ OPERATIONS: dict[str, tuple[Tool, str]] = {
 }
 
 
-@pytest.mark.parametrize(("call", "told"), OPERATIONS.values(), ids=OPERATIONS)
-@pytest.mark.parametrize("reply", ["Apply", "Not now", None])
-async def test_operation_on_a_file_is_asked_about_by_the_server(
-    begin: Begin, call: Tool, told: str, reply: str | None
-) -> None:
+async def test_operation_on_a_file_is_asked_about_by_the_server(begin: Begin) -> None:
     """N1: an editor asked about the annotated hunks and deleted the file without a question."""
-    outside, uri = await editing(begin, HERE, call, client_name="Another editor")
-    before = list_files(outside)
-    outside.client.editor.message_answers = [reply]
-    result = await change(outside, uri)
-    [asked] = outside.client.calls(QUESTION)
-    assert told in asked.params.message
-    if reply == "Apply":
-        assert result["edits"]["applied"] == "all"
+    outside = await begin(client_name="Another editor")
+    client = outside.client
+    for (call, told), reply in product(OPERATIONS.values(), ("Apply", "Not now", None)):
+        uri, asked, edits = prepare(outside, HERE, call), len(client.calls(QUESTION)), len(client.edits())
+        before = list_files(outside)
+        client.editor.message_answers = [reply]
+        result = await change(outside, uri)
+        assert told in client.calls(QUESTION)[-1].params.message
+        if reply == "Apply":
+            assert result["edits"]["applied"] == "all"
+        else:
+            assert set(statuses(result).values()) == {"held"}
+            assert (list_files(outside), len(client.edits())) == (before, edits)
+            assert (await client.command("thinklsp.apply"))["applied"] == "all"
         assert list_files(outside) != before
-        return
-    assert set(statuses(result).values()) == {"held"}
-    assert (list_files(outside), outside.client.edits()) == (before, [])
-    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
-    assert list_files(outside) != before
-    assert len(outside.client.calls(QUESTION)) == 1
+        assert len(client.calls(QUESTION)) == asked + 1
 
 
 # The editor -> the order of the answers. Enter chooses the first one in eglot and in menus.
@@ -177,14 +180,6 @@ async def test_every_file_is_named(begin: Begin) -> None:
     [asked] = outside.client.calls(QUESTION)
     created = ", ".join(f"creates {name} (+1 −0)" for name in new)
     assert f": {created}, deletes old.py, app.py (+1 −1), b.py (+1 −1). Apply it?" in asked.params.message
-
-
-async def test_editor_confirms_annotated_text_edits(begin: Begin) -> None:
-    outside, uri = await editing(begin, HERE, THERE, client_name="Another editor")
-    assert (await change(outside, uri))["edits"]["applied"] == "all"
-    [sent] = outside.client.edits()
-    assert [note.needs_confirmation for note in sent.edit.change_annotations.values()] == [False, True]
-    assert outside.client.calls(QUESTION) == []
 
 
 async def test_apply_asks_no_second_time(begin: Begin) -> None:
@@ -246,21 +241,21 @@ async def test_the_diff_is_shown_and_the_user_asked_again(begin: Begin) -> None:
     assert named(await client.code_actions(shown.params.uri, RANGE), "apply") == []
 
 
-@pytest.mark.parametrize("reply", ["dismissed", "an error"])
-async def test_no_answer_is_no_yes(begin: Begin, reply: str) -> None:
-    outside, uri = await editing(begin, HERE, OTHER, announce=PLAIN)
+async def test_no_answer_is_no_yes(begin: Begin) -> None:
+    outside = await begin(announce=PLAIN)
 
     def refuse(_: Any) -> Any:
         raise Refusal("this editor cannot ask")
 
-    if reply == "an error":
-        outside.client.editor.handlers[QUESTION] = refuse
-    result = await change(outside, uri)
-    assert set(statuses(result).values()) == {"held"}
-    assert all("apply" in file["reason"] for file in result["edits"]["files"])
-    assert outside.client.edits() == []
-    assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
-    assert outside.client.text(uri) == APP.replace("return 1", "return 11")
+    for number, handlers in enumerate(({}, {QUESTION: refuse})):
+        uri = prepare(outside, HERE, OTHER)
+        outside.client.editor.handlers = dict(handlers)
+        result = await change(outside, uri)
+        assert set(statuses(result).values()) == {"held"}
+        assert all("apply" in file["reason"] for file in result["edits"]["files"])
+        assert len(outside.client.edits()) == number
+        assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
+        assert outside.client.text(uri) == APP.replace("return 1", "return 11")
 
 
 # the user's answer to the question about AGENTS.md -> is the edit asked about?

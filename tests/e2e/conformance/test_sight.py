@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.acting import begin_file, chat, edit_file, never_answer, read_file, say, start_chat, write_file
+from tests.e2e.acting import (
+    begin_file,
+    chat,
+    edit_file,
+    never_answer,
+    read_file,
+    say,
+    start_chat,
+    start_over,
+    write_file,
+)
 from tests.e2e.conftest import Begin
 from tests.support.outside import Outside, said, statuses
 from tests.support.signing_server import Hold, Text, Thinking, Tool, answer, tool
@@ -88,30 +98,28 @@ BETWEEN: list[tuple[Change, bool, str]] = [
 ]
 
 
-@pytest.mark.parametrize("way", ["the file was edited", "the file was only read"])
-@pytest.mark.parametrize(("change", "is_open", "kept"), BETWEEN)
-async def test_a_change_between_prompts_is_told_and_kept(
-    begin: Begin, change: Change, is_open: bool, kept: str, way: str
-) -> None:
-    text = BASE if way == "the file was edited" else FIXED
-    outside = await begin(files={"calc.py": text})
-    if is_open:
-        outside.open("calc.py")
-    turn = await play(outside, read_file("calc.py"), *([FIX] if text == BASE else []))
-    if text == FIXED and change in (undo_by_command, close_unsaved):
-        return  # Nothing was written that could be taken back.
-    await change(outside, turn)
-    session = turn["sessionId"]
-    for call in (REWRITE, DELETE):
-        result = await play(outside, call, session=session)
-        assert result["edits"] is None
-        assert outside.client.text(outside.uri("calc.py")) == kept
-        assert "Read the whole file with read_file" in results(outside)
-    prompts = said(outside.provider.requests[-1].body)
-    assert prompts.count(TOLD) == 1, "told once, and kept where it was told"
-    assert (NOT_OWN if text == BASE else CHANGED) in prompts
-    result = await play(outside, read_file("calc.py"), REWRITE, session=session)
-    assert statuses(result) == {"calc.py": "applied"}
+@pytest.mark.parametrize("is_edited", [True, False])
+async def test_a_change_between_prompts_is_told_and_kept(begin: Begin, is_edited: bool) -> None:
+    outside = await begin()
+    for change, is_open, kept in BETWEEN:
+        if not is_edited and change in (undo_by_command, close_unsaved):
+            continue  # Nothing was written that could be taken back.
+        start_over(outside, {"calc.py": BASE if is_edited else FIXED})
+        if is_open:
+            outside.open("calc.py")
+        turn = await play(outside, read_file("calc.py"), *([FIX] if is_edited else []))
+        await change(outside, turn)
+        session = turn["sessionId"]
+        for call in (REWRITE, DELETE):
+            result = await play(outside, call, session=session)
+            assert result["edits"] is None, change
+            assert outside.client.text(outside.uri("calc.py")) == kept, change
+            assert "Read the whole file with read_file" in results(outside)
+        prompts = said(outside.provider.requests[-1].body)
+        assert prompts.count(TOLD) == 1, "told once, and kept where it was told"
+        assert (NOT_OWN if is_edited else CHANGED) in prompts, change
+        result = await play(outside, read_file("calc.py"), REWRITE, session=session)
+        assert statuses(result) == {"calc.py": "applied"}
 
 
 async def test_a_file_that_is_gone_is_told(begin: Begin) -> None:
@@ -152,19 +160,22 @@ async def switch(outside: Outside, session: str) -> str:
 Survival = Callable[[Outside, str], Awaitable[str]]
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
-@pytest.mark.parametrize("survive", [go_on, restart, fork, compact, switch])
-async def test_sight_survives(begin: Begin, survive: Survival, is_changed: bool) -> None:
-    outside = await begin(files={"calc.py": BASE})
-    turn = await play(outside, read_file("calc.py"))
-    await play(outside, session=turn["sessionId"])
-    session = await survive(outside, turn["sessionId"])
-    if is_changed:
-        await write_below(outside, turn)
-    result = await play(outside, REWRITE, session=session)
-    assert (CHANGED in last_prompt(outside)) == is_changed
-    assert (result["edits"] is None) == is_changed
-    assert outside.client.text(outside.uri("calc.py")) == (FIXED + MINE if is_changed else REWRITE.input["content"])
+async def test_sight_survives(begin: Begin) -> None:
+    outside = await begin()
+    # The last one changes what the provider takes.
+    for survive in (go_on, fork, compact, restart, switch):
+        for is_changed in (False, True):
+            start_over(outside, {"calc.py": BASE})
+            turn = await play(outside, read_file("calc.py"))
+            await play(outside, session=turn["sessionId"])
+            session = await survive(outside, turn["sessionId"])
+            if is_changed:
+                await write_below(outside, turn)
+            result = await play(outside, REWRITE, session=session)
+            assert (CHANGED in last_prompt(outside)) == is_changed, survive
+            assert (result["edits"] is None) == is_changed, survive
+            expected = FIXED + MINE if is_changed else REWRITE.input["content"]
+            assert outside.client.text(outside.uri("calc.py")) == expected, survive
 
 
 async def test_an_edit_of_a_killed_turn_is_told(begin: Begin) -> None:
@@ -245,22 +256,26 @@ RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 0
 REFERENCES = {"whole": (BASE, None, True), "lines": (BASE, RANGE, False), "marks": (f"{BASE}\f<U+200B>\n", None, False)}
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-@pytest.mark.parametrize("name", REFERENCES)
-async def test_references_show_a_file(begin: Begin, name: str, is_open: bool) -> None:
-    text, range_, is_whole = REFERENCES[name]
-    outside = await begin(files={"calc.py": text})
-    if is_open:
-        outside.open("calc.py")
-    uri = outside.uri("calc.py")
-    result = await play(outside, REWRITE, references=[uri if range_ is None else {"uri": uri, "range": range_}])
-    assert (result["edits"] is not None) == is_whole
-    assert outside.client.text(uri) == (REWRITE.input["content"] if is_whole else text)
+async def test_references_show_a_file(begin: Begin) -> None:
+    outside = await begin()
+    for name, (text, range_, is_whole) in REFERENCES.items():
+        for is_open in (False, True):
+            start_over(outside, {"calc.py": text})
+            if is_open:
+                outside.open("calc.py")
+            uri = outside.uri("calc.py")
+            reference = uri if range_ is None else {"uri": uri, "range": range_}
+            result = await play(outside, REWRITE, references=[reference])
+            assert (result["edits"] is not None) == is_whole, name
+            assert outside.client.text(uri) == (REWRITE.input["content"] if is_whole else text), name
 
 
-@pytest.mark.parametrize("range_", [None, RANGE])
-async def test_an_action_shows_what_it_is_about(begin: Begin, range_: Any) -> None:
-    outside, client, uri = await begin_file(begin, BASE, answer(REWRITE), DONE, name="calc.py")
-    result = await outside.edit(uri, **({} if range_ is None else {"range": range_, "version": 1}))
-    assert (result["edits"] is None) == (range_ is not None)
-    assert (client.text(uri) == BASE) == (range_ is not None)
+async def test_an_action_shows_what_it_is_about(begin: Begin) -> None:
+    outside = await begin()
+    for range_ in (None, RANGE):
+        start_over(outside, {"calc.py": BASE})
+        uri = outside.open("calc.py")
+        outside.provider.say(answer(REWRITE), DONE)
+        result = await outside.edit(uri, **({} if range_ is None else {"range": range_, "version": 1}))
+        assert (result["edits"] is None) == (range_ is not None)
+        assert (outside.client.text(uri) == BASE) == (range_ is not None)

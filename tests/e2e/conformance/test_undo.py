@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -230,22 +231,21 @@ async def test_undo_after_the_own_undo_says_so(begin: Begin) -> None:
     assert "Nothing to undo: this turn" in await refused(outside, {"turnId": older["turnId"]})
 
 
-@pytest.mark.parametrize("left", ["", "\n"])
-async def test_created_file_that_was_emptied_is_deleted(begin: Begin, left: str) -> None:
+async def test_created_file_in_any_state_is_deleted_again(begin: Begin) -> None:
     outside = await begin()
-    await wrote(outside, write_file("new.py", "new\n"))
-    (outside.root / "new.py").write_text(left)
-    assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
-    assert not (outside.root / "new.py").exists()
+    for left in (b"", b"\n", b"x\r\ny\r\n"):
+        await wrote(outside, write_file("new.py", "x\ny"))
+        (outside.root / "new.py").write_bytes(left)
+        assert (await outside.client.command("thinklsp.undo"))["applied"] == "all"
+        assert not (outside.root / "new.py").exists()
 
 
 BYTES = [b"\xef\xbb\xbfx = 1\n", b"x = 1\r\ny = 2\r\n", b"no line end", b"\n\n", "\tä\n".encode(), b""]
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-async def test_undo_of_a_deletion_restores_every_byte(begin: Begin, *, is_open: bool) -> None:
+async def test_undo_of_a_deletion_restores_every_byte(begin: Begin) -> None:
     outside = await begin()
-    for number, data in enumerate(BYTES):
+    for is_open, (number, data) in product((False, True), enumerate(BYTES)):
         path = outside.root / f"{number}.py"
         path.write_bytes(data)
         if is_open:

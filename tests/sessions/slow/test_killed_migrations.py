@@ -24,7 +24,7 @@ from tests.support.stored_sessions import Writers, database, gone, told, until_t
 
 
 async def killed(folder: Path, fixture: Path, source: Writers, after: float | None) -> float:
-    """Kill a process so many seconds after its migration began. None: when it is done; return how long it took."""
+    """Kill a process `after` seconds of its migration. If `after` is None, wait for its end and return its duration."""
     os.mkdir(folder, mode=0o700)
     laid_out(folder, fixture)
     pid = source.start(folder)

@@ -1,4 +1,4 @@
-"""The store in PostgreSQL while its server restarts or is away, and its slowest tests."""
+"""The PostgreSQL store while its server restarts or is unreachable, and the slowest tests of the store."""
 
 from __future__ import annotations
 

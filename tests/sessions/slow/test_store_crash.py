@@ -1,4 +1,4 @@
-"""kill -9, files that are taken away at work, and a cut log: what was acknowledged is there, whole."""
+"""The SQLite store after kill -9, removed files and a cut log: every acknowledged step is complete."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
     EDIT,
     SPENT,
-    USAGE,
     check_survival,
-    connection_of,
     database,
     files_of,
     full_session,
@@ -127,19 +125,15 @@ WAYS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_this_process_has_written_stays(way: str, tmp_path: Path) -> None:
+async def test_sessions_in_use_are_saved_again(way: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     async with opened(state) as store:
         session = await store.update((await store.create("w")).id, full_session, SPENT)
-        short, archive = await store.compact(
-            session.id, lambda now: now.replace_conversation(now.conversation[-2:]), "short"
-        )
         idle = await store.update((await store.create("w")).id, full_session, SPENT)
         await store.release(idle.id)
         deleted = await store.update((await store.create("w")).id, full_session)
         await store.delete(deleted.id, "w")
         intent = await store.record_intent(session.id, "w", "t", (EDIT,))
-        before = (await store.report_usage(session.id)).total
         WAYS[way](state)
         grown = await store.update(session.id, lambda now: one_turn(0, now), SPENT)
         await store.settle_edit(intent, {EDIT.uri: "applied"})
@@ -159,11 +153,7 @@ async def test_what_this_process_has_written_stays(way: str, tmp_path: Path) -> 
             assert await after.get(session.id, "w") == grown
             assert await after.get(idle.id, "w") == idle
             assert {summary.id for summary in await after.list_sessions(None)} == {session.id, idle.id}
-            assert (await after.read_archive(session.id, archive)).conversation == session.conversation
-            assert (await after.report_usage(session.id)).total == before + USAGE
-            assert (await after.find_written_turn("w")) is not None
     assert {path.stat().st_mode & 0o077 for path in files_of(state / "sessions")} == {0}
-    assert short.id == session.id
 
 
 async def test_a_database_that_was_moved_is_left_whole(tmp_path: Path) -> None:
@@ -208,7 +198,7 @@ async def test_a_folder_that_cannot_be_made_again_is_tried_again(tmp_path: Path)
 
 
 async def test_new_database_ignores_files_of_a_lost_one(tmp_path: Path) -> None:
-    """The process that had it was killed: only its log is still there."""
+    """The previous process was killed, and only its log is left."""
     state = tmp_path / "state"
     async with opened_with_session(state) as (store, _):
         shutil.copytree(state, tmp_path / "left")
@@ -219,16 +209,8 @@ async def test_new_database_ignores_files_of_a_lost_one(tmp_path: Path) -> None:
         assert store.problems == ()
 
 
-async def test_files_that_are_still_there_are_not_opened_again(tmp_path: Path) -> None:
-    async with opened_with_session(tmp_path) as (store, _):
-        file = connection_of(store)
-        for _ in range(3):
-            await store.list_sessions("w")
-        assert connection_of(store) is file
-
-
 async def test_a_log_that_was_cut_keeps_the_commits_before_the_cut(tmp_path: Path) -> None:
-    """As a power failure would leave it: db and log of a killed process, the log cut anywhere in its second half."""
+    """A power failure can cut the log anywhere; here, it is cut in its second half."""
     random = Random(11)
     folder = tmp_path / "original"
     folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Health and readiness of a real server, and the HTTP port that answers whatever its clients do."""
+"""The health and readiness of a real server, and slow or malformed HTTP requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_server_is_ready_until_it_drains(begin: Begin) -> None:
 
 
 class Database:
-    """A database that is there or not."""
+    """A database that can be switched off."""
 
     problems: tuple[str, ...] = ()
     is_there = True

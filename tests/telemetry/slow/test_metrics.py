@@ -1,4 +1,4 @@
-"""The metrics of a real server, read by Prometheus' parser: what is counted, and that no text of anybody is in them."""
+"""The metrics of a real server, read by Prometheus' parser: the counts, and no text of a user or a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The traces of a real server, as a receiver of OTLP gets them: their spans, and that they contain no text."""
+"""The traces of a real server in an OTLP receiver: their spans, and no text of a user or a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Begin = Callable[..., Awaitable[Outside]]
 
 @dataclass
 class Receiver:
-    """`bodies` are the requests as they came; `headers` those of the last one."""
+    """A receiver of OTLP. `bodies` contains the requests, and `headers` the headers of the last one."""
 
     port: int = 0
     bodies: list[bytes] = field(default_factory=list)

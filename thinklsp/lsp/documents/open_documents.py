@@ -75,10 +75,10 @@ class Document(TextDocument):
     LSP, and clamps positions wrongly.
 
     `is_desynced` is True if the client sent inconsistent versions or ranges. The document then gets no edits until the
-    client sends its full text. `changed_at` is the time of the last change in monotonic seconds. `last_use` is higher
-    for more recently used documents. `is_edit_expected` is True until the editor reports an edit by the server, which
-    does not count as use. `tracked_diagnostics` contains the editor's diagnostics. `change_listener` is called for each
-    change with the replaced range and the new length in code points.
+    client sends its full text. `changed_at` is the time of the user's last change in monotonic seconds. `last_use` is
+    higher for more recently used documents. `is_edit_expected` is True until the editor reports an edit by the server,
+    which does not count as use. `tracked_diagnostics` contains the editor's diagnostics. `change_listener` is called
+    for each change with the replaced range and the new length in code points.
     """
 
     version: int
@@ -258,6 +258,12 @@ class Documents(Workspace):
     def mark_used(self, document: Document) -> None:
         """Mark a document as the most recently used."""
         document.last_use = next(self._uses)
+
+    def record_edit(self, uri: str, text: str | None) -> None:
+        """Record that an edit by the server gave a document this text. If it is the latest, the user is not typing."""
+        document = self._open.get(uri)
+        if document is not None and document.text == text:
+            document.changed_at = -math.inf
 
     async def wait_until_idle(self, uris: Iterable[str]) -> None:
         """Wait until no document has changed for a moment, or for at most two seconds.

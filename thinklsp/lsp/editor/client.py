@@ -136,13 +136,15 @@ class ApplyReply:
 class Client:
     """The connected editor and the requests that the server sends to it.
 
-    Configuration requests are numbered, so that an old answer cannot replace a newer answer.
+    Configuration requests are numbered, so that an old answer cannot replace a newer answer. `bridge_seconds` is the
+    time limit of a request to the editor bridge.
     """
 
     def __init__(self, server: LanguageServer, protocol: LspProtocol) -> None:
         self._server = server
         self._protocol = protocol
         self.features = ClientFeatures()
+        self.bridge_seconds = _BRIDGE_SECONDS
         self._last_request = self._last_answer = 0
         self._has_announced = False
 
@@ -244,7 +246,7 @@ class Client:
 
         Raise ClientError or TimeoutError.
         """
-        async with asyncio.timeout(_BRIDGE_SECONDS):
+        async with asyncio.timeout(self.bridge_seconds):
             return await self._protocol.send_request_async(f"thinklsp/editor/{method}", params)
 
     async def save(self, uris: Sequence[str]) -> bool:

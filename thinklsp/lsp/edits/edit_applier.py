@@ -384,6 +384,8 @@ class EditApplier:
         pending, comparisons = edit.pending, edit.comparisons
         reason = None if edit.reply is None else edit.reply.reason
         self.undone_hunks.record_sent(pending, edit.plan.mergeable)
+        for item in edit.plan.mergeable:
+            self._state.documents.record_edit(item.file.uri, item.after)
         sent_files = build_statuses(comparisons, reason, undo=pending.undo is not None)
         rests = {uri: part.missing_part for uri, part in comparisons.items() if part.missing_part is not None}
         outcome = self._build_outcome(pending, edit.plan, (*sent_files, *edit.plan.rejected), rests)

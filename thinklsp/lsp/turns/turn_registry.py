@@ -78,7 +78,7 @@ class TurnRegistry:
         async def work(run: TurnRun) -> Result:
             return await run.run_turn(turn, find_scope, deliver)
 
-        run = self.create_run(turn.session.id, uri, progress, work, turn.setup.release)
+        run = self.create_run(turn.session.id, uri, progress, work, turn.release)
         if isinstance(request, CompactRequest):
             run.shape = partial(build_compact_result, turn)
         return run
@@ -171,7 +171,7 @@ class TurnRegistry:
         preferences, turn_id = self._preferences, progress.work_done.turn_id
         turn = await self._engine.start_turn(request, preferences.editor, preferences.choices, turn_id=turn_id)
         turn.output.notices.extend(notices)
-        progress.use(token, turn.setup.display)
+        progress.use(token, turn.display)
         return turn
 
     def create_run(

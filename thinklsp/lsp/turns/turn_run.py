@@ -270,7 +270,7 @@ class TurnRun:
             return None
         pending = replace(self._build_pending(turn, finished, files), explanation=finished.text)
         scope = partial(_find_scope, turn, files, find_scope)
-        return await self.applying.send(pending, review=turn.setup.review, progress=self.progress, find_scope=scope)
+        return await self.applying.send(pending, review=turn.review, progress=self.progress, find_scope=scope)
 
     def _hold_edit(self, turn: Turn, finished: TurnFinished | None, reason: str) -> EditOutcome | None:
         """Turn an unconfirmed edit into a pending edit. Return the edit's outcome, or None if the turn has no edit."""

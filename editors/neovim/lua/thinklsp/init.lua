@@ -27,7 +27,8 @@ end
 ---@return string
 function M.status()
   local status = require('thinklsp.progress').status()
-  if require('thinklsp.client').options.settings.provider ~= 'simulator' then
+  local provider = require('thinklsp.client').options.settings.provider or vim.env.THINKLSP_PROVIDER
+  if provider ~= 'simulator' then
     return status
   end
   return status == '' and 'offline' or 'offline · ' .. status

@@ -124,7 +124,7 @@ export const isToView = kinds({
     /** The turn failed. `fixes` are the buttons that can help, the best one first. */
     failed: { text: string, fixes: list(object({ label: string, fix: oneOf('retry', ...FIXES) })) },
     told: { level, text: string },
-    choices: { effort: choice, thinking: choice, model: choice, models: list(model) },
+    choices: { effort: choice, thinking: choice, model: choice, models: list(model), offline: boolean },
     summaries: { shown: boolean },
     usage: { total: object(usageFields), turns: number },
     sessions: { sessions: list(session) },

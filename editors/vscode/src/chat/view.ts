@@ -12,7 +12,7 @@ import {
     workspace,
 } from 'vscode';
 import type { Client } from '../client';
-import { ensureModel } from '../first-run';
+import { ensureModel, isOffline } from '../first-run';
 import { statusText } from '../looks';
 import type { Outcomes } from '../outcomes';
 import type { Pages } from '../pages';
@@ -310,7 +310,8 @@ export class ChatView implements WebviewViewProvider, Disposable {
         const [effort, thinking, model] = answers;
         if (isChoice(effort) && isChoice(thinking) && isChoice(model)) {
             const { models } = model as Choice;
-            this.post({ kind: 'choices', effort, thinking, model, models: isModels(models) ? models : [] });
+            const offline = isOffline(model as Choice);
+            this.post({ kind: 'choices', effort, thinking, model, models: isModels(models) ? models : [], offline });
         }
     }
 
