@@ -21,7 +21,7 @@ from thinklsp.core.edits import compute_hunks
 from thinklsp.lsp.protocol.positions import PositionMap
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 URI = "untitled:Sheet-1"
 TEXTS = st.text(alphabet="ab \t\r\n€é😀\u2028\x0c", max_size=40)
@@ -51,7 +51,7 @@ def test_the_servers_hunks_arrive_as_meant(before, wanted):
 def folder(tmp_path):
     (tmp_path / "old.txt").write_text("one\ntwo\n")
     with Root(str(tmp_path)) as root:
-        yield WorkspaceView([(WorkspaceFolder(path_to_uri(root.path), ""), root)]), path_to_uri(root.path) + "/"
+        yield WorkspaceView([root]), path_to_uri(root.path) + "/"
 
 
 def edit_at(uri, version, new_text, **more):

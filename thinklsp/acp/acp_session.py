@@ -15,7 +15,6 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS
 from thinklsp.engine import Engine
 from thinklsp.engine.instructions import find_all_skills
-from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
@@ -66,7 +65,6 @@ class AcpSession:
         self.shown_title = ""
         self.files = ClientFiles(client, folders)
         self.sessions = WorkspaceSessions(engine, self._get_workspace, Preferences())
-        self.slash_answers = SlashAnswers(self.sessions, engine, self._get_workspace)
         self.writer = EditWriter(engine, client, self.files, edit_lock)
         self._reported_problems = 0
         self._has_settled = False

@@ -30,7 +30,7 @@ from thinklsp.core.errors import PathRefused, SessionError, ThinkLspError
 from thinklsp.core.images import find_image_type
 from thinklsp.core.prompt_syntax import Invocation, ParsedPrompt, find_mentions, format_help, parse_slash_commands
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Engine, TurnRequest
-from thinklsp.engine.session_commands import format_undo
+from thinklsp.engine.session_commands import answer_slash_command, format_undo
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_request import find_file_references
 from thinklsp.jsonrpc.rpc_messages import INVALID_REQUEST, InvalidParams
@@ -300,7 +300,7 @@ class PromptRun:
             case "clear":
                 self._say("Start a new session in your editor instead. This session is unchanged.")
             case _:
-                self._say(await session.slash_answers.answer(invocation, session.id))
+                self._say(await answer_slash_command(session.sessions, invocation, session.id))
         if name in _CHOICES and invocation.argument:
             await session.send_options()
 

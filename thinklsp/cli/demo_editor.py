@@ -32,7 +32,7 @@ from thinklsp.jsonrpc.framing import BadFrame, FrameDecoder, build_frame
 from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 Json = Mapping[str, Any]
 Stream = Literal["text", "thinking"]
@@ -176,8 +176,8 @@ class DemoEditor:
             }
         )
         self._writes_files = writes_files
-        self._folder = WorkspaceFolder(path_to_uri(root.path), os.path.basename(root.path))
-        self._view = WorkspaceView([(self._folder, root)])
+        self._uri = path_to_uri(root.path)
+        self._view = WorkspaceView([root])
         self._versions: dict[str, int] = {}
         self._turns = 0
         self.edits: list[EditSet] = []
@@ -187,8 +187,8 @@ class DemoEditor:
         params = {
             "processId": os.getpid(),
             "clientInfo": {"name": "thinklsp demo", "version": __version__},
-            "rootUri": self._folder.uri,
-            "workspaceFolders": [{"uri": self._folder.uri, "name": self._folder.name}],
+            "rootUri": self._uri,
+            "workspaceFolders": [{"uri": self._uri, "name": self._uri.rpartition("/")[2]}],
             "capabilities": _CAPABILITIES,
         }
         server = (await self.client.request("initialize", params))["serverInfo"]
@@ -197,7 +197,7 @@ class DemoEditor:
 
     def open_document(self, name: str) -> str:
         """Open a file in the folder and return the URI of the file."""
-        uri = f"{self._folder.uri}/{name}"
+        uri = f"{self._uri}/{name}"
         self._versions[uri] = 1
         document = {"uri": uri, "languageId": "python", "version": 1, "text": self._read_text(uri)}
         self.client.notify("textDocument/didOpen", {"textDocument": document})
