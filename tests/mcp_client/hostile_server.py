@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 MODE = sys.argv[1]
@@ -183,10 +184,23 @@ def call(request: Any) -> None:  # noqa: C901 - a list of modes
         send_bytes(
             b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud800"}]}}\n' % request["id"]
         )
+    elif MODE == "look":
+        say(request, json.dumps(look()))
     elif MODE == "hang":
         pass
     else:
         say(request, "done")
+
+
+def look() -> dict[str, Any]:
+    """Return what a server in the sandbox sees, and what it can write."""
+    found: dict[str, Any] = {"pids": [name for name in os.listdir("/proc") if name.isdigit()], "env": {**os.environ}}
+    for name in ("written", ".git/config", "/usr/written", ".env"):
+        try:
+            found[name] = Path(name).read_text() if name == ".env" else f"written {Path(name).write_text('x')}"
+        except OSError as error:
+            found[name] = type(error).__name__
+    return found
 
 
 def report_answers(request: Any) -> None:
