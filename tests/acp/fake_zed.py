@@ -149,7 +149,6 @@ class CodeCompanion(FilePeer):
 
     name = "CodeCompanion.nvim"
     capabilities: ClassVar[Json] = FILES
-    limit_seconds = 20.0
 
     def read(self, path: str) -> str:
         return _disk(path) if os.path.exists(path) else ""

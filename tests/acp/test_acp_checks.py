@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acp.client import AcpClient, NoAnswer, Peer
+from tests.acp.agent_rules import AgentChecker
 from tests.acp.fake_zed import FakeZed
 from tests.acp.schema_check import find_faults, methods, update_kinds
 
 Json = Any
-TINY = str(Path(__file__).parent / "tiny_agent.py")
-HELLO = ["initialize", [{"id": "$id", "result": {"protocolVersion": 1, "agentCapabilities": {}}}]]
-NEW = ["session/new", [{"id": "$id", "result": {"sessionId": "s"}}]]
-END = {"id": "$id", "result": {"stopReason": "end_turn"}}
+NEW = {"id": 1, "result": {"sessionId": "s"}}
+END = {"id": 2, "result": {"stopReason": "end_turn"}}
 
 
 def update(name: str, session: str = "s", /, **members: Any) -> Json:
@@ -94,14 +89,14 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "a permission with another diff": (
         [EDIT, asking(content=[DIFF | {"newText": "c"}]), changed("e"), END], "not those of its tool call"),
     "a permission without a choice": ([EDIT, asking(options=OPTIONS[:1]), changed("e"), END], "allowed or rejected"),
-    "an unknown stop reason": ([{"id": "$id", "result": {"stopReason": "done"}}], "stopReason"),
-    "no stop reason": ([{"id": "$id", "result": {}}], "stopReason"),
-    "a null result": ([{"id": "$id", "result": None}], "session/prompt"),
+    "an unknown stop reason": ([{"id": 2, "result": {"stopReason": "done"}}], "stopReason"),
+    "no stop reason": ([{"id": 2, "result": {}}], "stopReason"),
+    "a null result": ([{"id": 2, "result": None}], "session/prompt"),
     "two answers": ([END, END], "nobody waits for"),
     "an answer to nothing": ([{"id": 99, "result": {}}, END], "nobody waits for"),
     "an error with its inside": (
-        [{"id": "$id", "error": {"code": -32603, "message": 'Traceback: File "x"'}}], "shows the inside"),
-    "an error without a code": ([{"id": "$id", "error": {"message": "No."}}], "code"),
+        [{"id": 2, "error": {"code": -32603, "message": 'Traceback: File "x"'}}], "shows the inside"),
+    "an error without a code": ([{"id": 2, "error": {"message": "No."}}], "code"),
     "a terminal": (
         [{"id": 3, "method": "terminal/create", "params": {"sessionId": "s", "command": "ls"}}, END], "not announced"),
     "a relative read": (
@@ -116,68 +111,50 @@ BAD: dict[str, tuple[list[Any], str]] = {
 }  # fmt: skip
 
 
-async def tiny(tmp_path: Path, *steps: Any, peer: Peer | None = None) -> AcpClient:
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps(steps))
-    argv = [sys.executable, TINY, str(script)]
-    return await AcpClient.start(argv, cwd=tmp_path, env={"PATH": os.environ["PATH"]}, peer=peer or FakeZed(tmp_path))
-
-
-async def converse(client: AcpClient) -> list[str]:
-    await client.initialize()
-    session = (await client.request("session/new", {"cwd": "/", "mcpServers": []}))["sessionId"]
-    prompt = client.prompt(session, "Hello.")
-    await client.wait_for(lambda: prompt.answered)
-    assert await client.close() == 0
-    return client.checker.violations
+def check(lines: list[Any], capabilities: Json = FakeZed.capabilities, *, new: tuple[Json, ...] = (NEW,)) -> list[str]:
+    """Return what is blamed if the agent answers the client's prompt with these lines."""
+    checker = AgentChecker()
+    place = {"cwd": "/", "mcpServers": []}
+    prompt = {"sessionId": "s", "prompt": [{"type": "text", "text": "Hello."}]}
+    hello = {"id": 0, "result": {"protocolVersion": 1, "agentCapabilities": {}}}
+    requests: list[tuple[str, Json, Any]] = [
+        ("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities}, [hello]),
+        ("session/new", place, new),
+        ("session/prompt", prompt, lines),
+    ]
+    for number, (method, params, answers) in enumerate(requests):
+        checker.sent({"id": number, "method": method, "params": params})
+        for line in answers:
+            text = line if isinstance(line, str) else json.dumps({"jsonrpc": "2.0"} | line, ensure_ascii=False)
+            checker.line(text.encode())
+    checker.finish()
+    return checker.violations
 
 
 @pytest.mark.parametrize("lines", GOOD)
-async def test_good_lines_pass(tmp_path: Path, lines: list[Any]) -> None:
-    assert await converse(await tiny(tmp_path, HELLO, NEW, ["session/prompt", lines])) == []
+def test_good_lines_pass(lines: list[Any]) -> None:
+    assert check(lines) == []
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_bad_line_is_found(tmp_path: Path, name: str) -> None:
+def test_bad_line_is_found(name: str) -> None:
     lines, part = BAD[name]
-    peer = FakeZed(tmp_path)
-    if name == "an id in use":
-        peer.handlers["fs/read_text_file"] = unanswered
-    violations = await converse(await tiny(tmp_path, HELLO, NEW, ["session/prompt", lines], peer=peer))
+    violations = check(lines)
     assert any(part in violation for violation in violations), violations
 
 
-def unanswered(_: Json) -> Json:
-    raise NoAnswer
+def test_update_before_the_answer_is_found() -> None:
+    early = update("available_commands_update", availableCommands=[])
+    assert any("does not know" in violation for violation in check([END], new=(early, NEW)))
 
 
-async def test_update_before_the_answer_is_found(tmp_path: Path) -> None:
-    early = ["session/new", [update("available_commands_update", availableCommands=[]), *NEW[1]]]
-    violations = await converse(await tiny(tmp_path, HELLO, early, ["session/prompt", [END]]))
-    assert any("does not know" in violation for violation in violations)
-
-
-async def test_request_without_capability_is_found(tmp_path: Path) -> None:
+def test_request_without_capability_is_found() -> None:
     read = {"id": 3, "method": "fs/read_text_file", "params": {"sessionId": "s", "path": "/a"}}
-    client = await tiny(tmp_path, HELLO, NEW, ["session/prompt", [read, END]], peer=Peer())
-    assert any("has not announced" in violation for violation in await converse(client))
+    assert any("has not announced" in violation for violation in check([read, END], {}))
 
 
-async def test_missing_answer_is_found(tmp_path: Path) -> None:
-    client = await tiny(tmp_path, HELLO)
-    await client.initialize()
-    client.request("session/new", {"cwd": "/", "mcpServers": []})
-    await client.close()
-    assert any("no answer to session/new" in violation for violation in client.checker.violations)
-
-
-async def test_agent_that_dies_ends_all_waits(tmp_path: Path) -> None:
-    client = await tiny(tmp_path, HELLO)
-    await client.initialize()
-    request = client.prompt("s", "Hello.")
-    client.kill()
-    assert await client.gone() == -9
-    await client.wait_for(lambda: request.answered)
+def test_missing_answer_is_found() -> None:
+    assert check([]) == ["no answer to session/prompt with id 2"]
 
 
 def test_schema_knows_both_sides() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.acp.conftest import Begin
 from tests.acp.talk import Talk
 from tests.e2e.acting import edit_file, read_file, say
@@ -141,25 +139,6 @@ async def test_options_of_a_loaded_session_are_those_that_were_chosen(begin: Beg
     params = {"sessionId": talk.session, "cwd": str(talk.root), "mcpServers": []}
     result = await talk.client.request("session/load", params)
     assert result["modes"]["currentModeId"] == by_id(result["configOptions"])["mode"]["currentValue"]
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "member"),
-    [
-        ("mode", "hunter2-canary", "value"),
-        ("model", "hunter2-canary", "value"),
-        ("effort", "hunter2-canary", "value"),
-        ("hunter2-canary", "ask", "configId"),
-        ("", "ask", "configId"),
-        ("mode", 7, "value"),
-        ("mode", None, "value"),
-    ],
-)
-async def test_unknown_option_and_value_are_refused(begin: Begin, option: str, value: Json, member: str) -> None:
-    talk = await begin()
-    params = {"sessionId": talk.session, "configId": option, "value": value}
-    error = await talk.refused("session/set_config_option", params)
-    assert (error.code, member in error.message, "hunter2" in error.message) == (-32602, True, False)
 
 
 async def test_auto_writes_without_a_question(begin: Begin) -> None:

@@ -363,15 +363,6 @@ async def test_without_a_summary_the_program_writes_one(answer: Answer) -> None:
     assert "can't help" not in kept
 
 
-@pytest.mark.parametrize("words", ["The user wanted a way, and we chose the second.", '{"decisions_done": [{}]}', "{}"])
-async def test_a_summary_that_is_none_is_kept_as_text(words: str) -> None:
-    run = await play(summaries=[says(words)])
-    [event] = run.compactions
-    if words != "{}":
-        assert words in text_of(event.after[:1])
-    assert "ask 0: please" in text_of(event.after[:1])
-
-
 async def test_three_failures_in_a_row_and_none_is_tried_by_itself() -> None:
     meter = ContextMeter()
     asked = 0

@@ -150,13 +150,6 @@ def test_silica(mode: str, end: str, model: ModelInfo) -> None:
     assert plan.earlier == history[: len(history) - len(plan.tail)]
 
 
-def test_s5_summary_request_has_no_thinking_and_no_tools() -> None:
-    history = turn("t", thinks="ultra")
-    heard = format_transcript(history, 10_000)
-    assert "hm" not in heard
-    assert [word in heard for word in ("USER: ask t", "ASSISTANT: text t", "CALL read_file", "RESULT of read_file")]
-
-
 # What the cut must never part, and what stands for a turn.
 
 

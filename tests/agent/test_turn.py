@@ -257,20 +257,6 @@ async def test_a_cut_answer_keeps_its_text_and_runs_no_tool(
     assert not played.overlay.build_edit_set()
 
 
-async def test_truncated_answer_names_its_cause() -> None:
-    for usage, stop, told in (
-        (
-            Usage(100, 1_000),
-            "max_tokens",
-            ["The answer was truncated at `maxTokens`, 1,000 tokens. Raise `maxTokens` or ask for less."],
-        ),
-        (Usage(999_500, 400), "context_window", []),
-    ):
-        played = await play([says("Half a", stop="max_tokens", usage=usage)])
-        assert played.finished.stop_reason == stop
-        assert [event.text for event in played.events if isinstance(event, Notice)] == told
-
-
 async def test_thinking_alone_is_asked_to_go_on_once() -> None:
     played = await check_turn(
         [says(thinking("Hm.")), says("So.")],
@@ -334,28 +320,6 @@ async def test_steps_are_limited() -> None:
     played = await play(calls, limits=BudgetLimits(max_steps=3))
     assert played.finished.stop_reason == "max_steps"
     assert len(played.caller.requests) == 3
-
-
-def _spending(tokens: int = 0, usd: float = 0.0) -> list[Answer]:
-    usage = Usage(input_tokens=tokens, output_tokens=0, cost_usd=usd)
-    return [says(tool(f"t{number}", "read_file", {"path": A}), usage=usage) for number in range(9)]
-
-
-# 40,000 tokens a step under a budget of 100,000: the next call would overshoot it after steps 2, 4 and 7.
-BUDGETS: list[tuple[list[Choice], str, int]] = [
-    (["stop"], "budget", 2),
-    ([], "budget", 2),
-    (["continue", "stop"], "budget", 4),
-    (["continue", "continue", "stop"], "budget", 7),
-    (["raise"], "end_turn", 10),
-]
-
-
-@pytest.mark.parametrize(("choices", "stop", "calls"), BUDGETS)
-async def test_a_budget_asks_and_does_what_the_user_chose(choices: list[Choice], stop: str, calls: int) -> None:
-    played = await play(_spending(tokens=40_000), limits=BudgetLimits(20, tokens=100_000), choices=list(choices))
-    assert (played.finished.stop_reason, len(played.caller.requests)) == (stop, calls)
-    assert "100,000" in played.budget_questions[0]
 
 
 async def test_the_first_call_is_asked_for_too_with_all_that_it_reads() -> None:
@@ -506,17 +470,3 @@ async def test_a_file_read_in_the_same_message_is_not_seen() -> None:
     assert [failed for _, failed in played.results] == [False, True, False]
     assert "in your next message" in played.results[1][0]
     assert collect_sight(played.session.conversation).knows_whole(A, "mine\n")
-
-
-async def test_a_result_that_is_cut_shows_no_file_whole() -> None:
-    """All results of a message share 1 MB."""
-    text = "x" * 999 + "\n"
-    documents = {f"untitled:{number}": text * 40 for number in range(30)}
-    reads = [tool(f"r{number}", "read_file", {"path": uri}) for number, uri in enumerate(documents)]
-    played = await play([says(*reads), says("Done.")], documents=documents)
-    sight = collect_sight(played.session.conversation)
-    whole = [sight.knows_whole(uri, words) for uri, words in documents.items()]
-    is_cut = re.compile(r"\[truncated|\[cut at the length limit")
-    assert whole == [is_cut.search(result) is None for result, _ in played.results]
-    assert True in whole
-    assert False in whole

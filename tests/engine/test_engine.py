@@ -19,7 +19,6 @@ from thinklsp.core.events import StepCommitted, TurnEvent, TurnFinished
 from thinklsp.core.messages import Message, TextBlock
 from thinklsp.core.usage import Usage
 from thinklsp.engine import ActionRequest, ChatRequest, Choices, Engine, Reference, Turn, TurnRequest
-from thinklsp.engine.diagnosis import build_report
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import StatusLine, WorkspaceSessions, merge_choices
 from thinklsp.providers.catalogue import find_default_model
@@ -213,17 +212,6 @@ async def test_settings_of_a_turn(engine: Engine) -> None:
     assert await effort(spec(session_id=session.id), {"effort": "medium"}) == "high"
     assert await effort(spec(session_id=session.id, effort="max"), {"effort": "medium"}) == "max"
     assert await effort(replace(document, effort="medium")) == "medium"
-
-
-MODES = [
-    (spec("x"), "agent"), (spec("x", mode="plan"), "plan"), (action("fix", place()), "agent"),
-    (action("explain", place()), "ask"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("request_", "mode"), MODES)
-async def test_modes(engine: Engine, request_: Any, mode: str) -> None:
-    assert (await engine.start_turn(request_, PLAIN, {})).config.mode == mode
 
 
 async def test_equal_requests_have_equal_text_with_context_last(engine: Engine) -> None:
@@ -421,19 +409,6 @@ async def test_diagnostics_stand_between_prompt_and_excerpts(engine: Engine) -> 
     stored = await engine.store.get(turn.session.id, "w")
     expected = "Why?\n\nDiagnostics of a.py:\n- line 3: error: bad\n\nuntitled:a.py, lines 1-1 of 500"
     assert first_text(stored.conversation).startswith(expected)
-
-
-async def test_the_report_says_what_would_be_used_and_never_the_key(engine: Engine) -> None:
-    found = await build_report(engine, PLAIN, {"effort": "high"}, probe=False)
-    assert found["model"]["provider"] == "anthropic"
-    assert "ANTHROPIC_API_KEY" in found["model"]["keySource"]
-    assert KEY not in str(found)
-    assert found["settings"]["sources"] == {"effort": "choice"}
-    empty = Engine(NO_FILE)
-    without = await build_report(empty, PLAIN, {}, probe=False)
-    assert without["model"] is None
-    assert any("ANTHROPIC_API_KEY" in problem for problem in without["problems"])
-    await empty.aclose()
 
 
 async def test_unused_conversations_leave_memory(engine: Engine) -> None:

@@ -23,7 +23,7 @@ from thinklsp.agent.model_call import CallEvent
 from thinklsp.core.errors import AuthenticationFailed, SettingsError
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine, Turn
-from thinklsp.engine.diagnosis import build_report
+from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report
 from thinklsp.providers.base import ModelRequest
 from thinklsp.sessions.sqlite_store import SqliteStore
 
@@ -91,25 +91,25 @@ async def test_the_key_of_a_command_is_not_in_the_log(tmp_path: Path, caplog: py
     assert key not in caplog.text
 
 
-async def report_on_silence(folder: Path) -> tuple[Any, float]:
+async def report_on_silence(folder: Path, limit: float) -> tuple[Any, float]:
     """Return the report on a host and a key command that never answer, and the seconds that the report took."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"http://127.0.0.1:{silent.getsockname()[1]}"
         async with aclosing(with_command(folder, "exec sleep 600", ANTHROPIC_BASE_URL=host)) as engine:
             begun = time.monotonic()
-            found = await build_report(engine, PLAIN, {})
+            found = await build_report(engine, PLAIN, {}, probe_seconds=limit)
             return found, time.monotonic() - begun
 
 
 async def test_doctor_tells_which_key_command_did_not_finish(tmp_path: Path) -> None:
-    found, _ = await report_on_silence(tmp_path)
+    found, _ = await report_on_silence(tmp_path, 0.5)
     assert (found["model"], found["reachable"], found["canRun"]) == (None, False, False)
-    assert [said for said in found["problems"] if "key command for anthropic did not finish within 3 seconds" in said]
+    assert [said for said in found["problems"] if "key command for anthropic did not finish within" in said]
 
 
 @pytest.mark.timing
 async def test_doctor_waits_at_most_three_seconds(tmp_path: Path) -> None:
-    _, seconds = await report_on_silence(tmp_path)
+    _, seconds = await report_on_silence(tmp_path, PROBE_SECONDS)
     assert seconds < 3.9
 
 
@@ -217,17 +217,6 @@ async def test_what_was_answered_before_a_cancel_is_booked_once(tmp_path: Path, 
     found = await engine.store.report_usage(turn.session.id)
     assert (stored.usage, stored.steps, stored.interrupted) == (whole, steps, steps > 0)
     assert found.total == found.by_turn[turn.id] == await engine.store.sum_day(DaySpending().day) == whole
-    await engine.aclose()
-
-
-async def test_turn_budget_and_day_budget_both_ask() -> None:
-    environment = {"ANTHROPIC_API_KEY": "k", "THINKLSP_BUDGET_USD_PER_DAY": "1", "THINKLSP_BUDGET_USD_PER_TURN": "1"}
-    engine = Engine(NO_FILE | environment)
-    turn = await engine.start_turn(spec(), PLAIN, {})
-    model = play(turn, *priced(1.5))
-    questions, reason = await ask_and_run(turn, "continue", "stop")
-    assert ["This turn" in question for question in questions] == [True, False]
-    assert (reason, len(model.requests)) == ("budget", 1)
     await engine.aclose()
 
 

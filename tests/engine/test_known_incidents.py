@@ -239,7 +239,6 @@ TABLE = """\
   agent/test_remedies::test_a_refusal_after_everything_was_tried_is_the_end
 15: compaction was refused since it changed the newest thinking
   agent/test_compacting::test_f15_summary_request_has_no_thinking_and_no_tools
-  agent/test_compaction::test_s5_summary_request_has_no_thinking_and_no_tools
   slow/test_histories::test_every_stored_conversation_can_be_sent
 16: a stop in mid-thought left a block without signature, and every later turn failed
   agent/test_compacting::test_f16_cancel_during_summary_keeps_the_history

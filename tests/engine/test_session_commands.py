@@ -20,7 +20,7 @@ from thinklsp.engine.results import FileStatus
 from thinklsp.engine.session_commands import (
     SessionCommands,
     SessionScope,
-    SlashAnswers,
+    answer_slash_command,
     build_usage_report,
     format_sessions,
     format_undo,
@@ -144,14 +144,13 @@ class Workspace:
         self.key = "w"
         self.engine = engine
         self.sessions = WorkspaceSessions(engine, self.read_key, Preferences())
-        self.answers = SlashAnswers(self.sessions, engine, self.read_key)
 
     def read_key(self) -> str:
         return self.key
 
     async def ask(self, line: str, session_id: str) -> str:
         [invocation] = parse_slash_commands(line).invocations
-        return await self.answers.answer(invocation, session_id)
+        return await answer_slash_command(self.sessions, invocation, session_id)
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_a_fault_with_times_ends_with_a_complete_answer(fault: str, kinds: list[
 
 def test_pauses_contain_pings_and_can_be_turned_off() -> None:
     scenario = "pacing = { delay_ms = 5, ping_every_ms = 1000 }\n" + STEP
-    scenario += "fault = { silence_ms = 2500 }\nblock = [{ text = 'Hello', delay_ms = 40 }]"
+    scenario += "block = [{ text = 'Hello', delay_ms = 2500 }, { text = '!', delay_ms = 40 }]"
     reply = OfflineTalk(scenario).reply(request("x", stream=True))
     waits = [wait for wait, _ in reply.play()]
     assert (reply.pacing.delay_ms, sum(waits)) == (5, pytest.approx(2.54))

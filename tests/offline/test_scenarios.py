@@ -17,10 +17,10 @@ from tests.support.sizes import examples
 from thinklsp.offline.scenario import (
     PlaceholderValues,
     ScenarioError,
-    fill_placeholders,
     list_packaged,
     load_scenario,
     parse_scenario,
+    replace_placeholders,
 )
 
 DOCUMENT = Path(thinklsp.offline.__file__).parent / "SCENARIOS.md"
@@ -64,14 +64,14 @@ def test_packaged_scenarios_come_to_an_end_on_any_workspace(name: str, tools: tu
         ("turn = ", "The scenario 'x.toml' is not valid TOML: "),
         ("speed = 1", "is invalid: speed: unknown key."),
         ("[[turn]]", "turn 1, step: Field required"),
-        ("[[turn]]\nstep = []", "turn 1: must contain at least one step."),
+        ("[[turn]]\nstep = []", "turn 1, step: Tuple should have at least 1 item"),
         (f"{STEP}block=[{{txt='a'}}]", "turn 1, step 1, block 1: must contain exactly one of the keys thinking"),
         (f"{STEP}block=[{{text='a'}}, {{text='a', tool='b'}}]", "turn 1, step 1, block 2: must contain exactly one"),
         (f"{STEP}block=[{{text=''}}]", "turn 1, step 1, block 1, text: String should have at least 1 character"),
         (f"{STEP}block=[{{tool='a b'}}]", "turn 1, step 1, block 1, tool: String should match pattern"),
         (f"{STEP}block=[{{tool='a', input={{b=1}}, input_json='x'}}]", "set either input or input_json, not both"),
         (f"{STEP}block=[{{raw={{a=1}}}}]", "a raw block for anthropic must contain the key `type`"),
-        (f"{STEP}block=[{{text='{{{{user:(}}}}'}}]", "{{user:(}} contains an invalid regular expression"),
+        (f"{STEP}block=[{{text='{{{{user:(}}}}'}}]", "'(' is not a valid regular expression"),
         (f"{STEP}block=[{{text='{{{{result:0}}}}'}}]", "results are numbered from 1"),
         (
             f"{STEP}pacing={{delay_ms=-1}}",
@@ -81,7 +81,7 @@ def test_packaged_scenarios_come_to_an_end_on_any_workspace(name: str, tools: tu
         (f"{STEP}refusal={{}}", 'refusal requires stop_reason = "refusal"'),
         (f"{STEP}stop_sequence='x'", "must be used together"),
         (f"{STEP}fault={{times=1}}", "turn 1, step 1, fault: must contain exactly one of http_error"),
-        (f"{STEP}fault={{silence_ms=1, cut_after_events=1}}", "must contain exactly one of http_error"),
+        (f"{STEP}fault={{error_event={{}}, cut_after_events=1}}", "must contain exactly one of http_error"),
         (f"{STEP}fault={{http_error={{status=200}}}}", "fault.http_error.status: Input should be greater than"),
         ("[[turn]]\nwhen='('\n[[turn.step]]", "turn 1, when.user: '(' is not a valid regular expression"),
     ],
@@ -161,7 +161,7 @@ def test_a_step_that_is_not_written_gets_the_built_in_answer() -> None:
 )
 def test_placeholders(template: str, text: str) -> None:
     values = PlaceholderValues("Fix `a.py` and `b.py`\nnow", ("one", "two"), "m")
-    assert fill_placeholders({"k": [template, 1]}, values) == {"k": [text, 1]}
+    assert replace_placeholders({"k": [template, 1]}, values.resolve) == {"k": [text, 1]}
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -28,6 +28,10 @@ Json = dict[str, Any]
 # The keys of opaque strings: signatures, and thinking that only the service can read.
 _OPAQUE = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "data")
 _DETAILS = ("reasoning_details", "extra_content")
+_UNREADABLE = (
+    *(ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError),
+    *(anthropic.AnthropicError, openai.OpenAIError),
+)
 _ASKED: list[Any] = [{"role": "user", "content": "x"}]
 
 
@@ -44,7 +48,7 @@ async def compare(recording: Recording) -> Compared | None:
     try:
         async with SseServer([[head(), recording.body] if recording.is_stream else answer(recording.body)]) as server:
             theirs = await READERS[recording.family](recording, server.url)
-    except (ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError, openai.OpenAIError):
+    except _UNREADABLE:
         return None
     adapter, endpoint = find_service(recording)
     origin = endpoint.build_origin(recording.model)

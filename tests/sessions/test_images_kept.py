@@ -63,20 +63,6 @@ def same(message: Message) -> Message:
     return message
 
 
-async def test_an_image_that_no_message_has_is_deleted(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        session = await store.create("w")
-        await store.update(session.id, one_turn)
-        await store.update(session.id, lambda now: now.add_user_message("Look.", images=(SHOT,)))
-        [(count, size)] = contents(tmp_path)
-        assert (count, size) == (1, len(SHOT.data))
-        [summary] = await store.list_sessions("w")
-        await store.update(session.id, lambda now: now.cut_short())
-        assert contents(tmp_path) == [(0, 0)]
-        [after] = await store.list_sessions("w")
-        assert summary.size - after.size > len(SHOT.data)
-
-
 async def test_a_fork_has_copies_and_a_deleted_session_leaves_no_byte(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         session = await with_shot(store)

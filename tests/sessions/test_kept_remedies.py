@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.sessions.migrating_sessions import FIXTURES, laid_out
 from tests.support.stored_sessions import database, full_session, holding, one_turn, opened, run_sql
 from thinklsp.core.events import Fallback
 from thinklsp.sessions.session import Session
@@ -69,17 +68,3 @@ async def test_stored_fallbacks_are_deleted_and_expire(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert [remedy.kind for remedy in await store.list_fallbacks(kept.id, "here")] == ["bare"]
     assert run_sql(database(tmp_path), "SELECT count(*) FROM remedy") == [(1,)]
-
-
-async def test_damaged_old_store_gives_sessions_to_new_one(tmp_path: Path) -> None:
-    """The old schema has no table `remedy`."""
-    laid_out(tmp_path, FIXTURES[0])
-    [(size,)] = run_sql(database(tmp_path), "PRAGMA page_size")
-    [(page,)] = run_sql(database(tmp_path), "SELECT rootpage FROM sqlite_schema WHERE name = 'usage_by_day'")
-    content = bytearray(database(tmp_path).read_bytes())
-    content[(page - 1) * size : page * size] = b"x" * size
-    database(tmp_path).write_bytes(content)
-    async with opened(tmp_path) as store:
-        [summary] = await store.list_sessions(None)
-        assert await store.get(summary.id, "w") == full_session(Session(summary.id, "w"))
-        assert "with the session that could be read" in store.problems[0]

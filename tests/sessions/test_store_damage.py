@@ -97,7 +97,6 @@ async def check_flips(folder: Path, random: Random, flips: int) -> int:
 @pytest.mark.parametrize(
     "damage",
     [
-        "ALTER TABLE usage DROP COLUMN purpose",
         "PRAGMA user_version = 0",
         "PRAGMA user_version = -3",
         "PRAGMA user_version = 33554434",

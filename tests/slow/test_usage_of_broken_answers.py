@@ -26,12 +26,15 @@ FAULTS = {
     "Break always.": "cut_after_events = 6",
     "Fail twice.": 'times = 2, error_event = { type = "overloaded_error", message = "Busy.", after_events = 4 }',
     "Be busy once.": "times = 1, http_error = { status = 529 }",
-    "Fall silent.": "silence_ms = 600000, silence_after_events = 6",
 }
 SCENARIO = "[pacing]\nchunk_chars = 4\n" + "".join(
     f"[[turn]]\nwhen = '{prompt}'\n"
     f"[[turn.step]]\n{FIGURES}\nfault = {{ {fault} }}\nblock = [{{ text = 'Once, and whole.' }}]\n"
     for prompt, fault in FAULTS.items()
+)
+SCENARIO += (
+    f"[[turn]]\nwhen = 'Fall silent.'\n[[turn.step]]\n{FIGURES}\n"
+    "block = [{ text = 'Once, ' }, { text = 'and whole.', delay_ms = 600000 }]\n"
 )
 
 

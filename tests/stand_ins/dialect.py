@@ -107,10 +107,6 @@ def apply_fault(frames: Iterable[Frame], fault: ScriptedFault, error: bytes) -> 
         return (*take_events(frames, fault.error_event.after_events), SendBytes(error))
     if fault.cut_after_events is not None:
         return (*take_events(frames, fault.cut_after_events), EndStream(fault.cut_cleanly))
-    if fault.silence_ms is not None:
-        frames = tuple(frames)
-        before = take_events(frames, fault.silence_after_events)
-        return (*before, Pause(fault.silence_ms), *frames[len(before) :])
     return tuple(frames)
 
 

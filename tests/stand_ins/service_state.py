@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -78,43 +78,24 @@ def estimate_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CacheUnit:
-    """A unit for the prompt cache, such as a tool, a system block or a message block.
+    """A unit for the prompt cache, such as a tool or a message. A cached prefix can end with it if it is marked."""
 
-    `key` identifies the request up to and including the unit. `ttl` is None if no cached prefix ends with the unit.
-    """
-
-    key: str
+    content: str
     tokens: int
-    ttl: str | None
+    is_marked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class InputUsage:
-    """The number of input tokens that were read from the cache, written to the cache, or not cached.
+    """The number of input tokens that were read from the cache, written to the cache, or not cached."""
 
-    `written_tokens` contains the tokens for each cache lifetime, `5m` or `1h`.
-    """
-
-    read_tokens: int
-    written_tokens: Mapping[str, int]
-    uncached_tokens: int
+    read: int
+    written: int
+    uncached: int
 
     @property
     def total(self) -> int:
-        return self.read_tokens + sum(self.written_tokens.values()) + self.uncached_tokens
-
-
-def build_cache_units(key: str, units: Iterable[tuple[str, int, str | None]]) -> tuple[CacheUnit, ...]:
-    """Build units for the prompt cache from the content, token count and lifetime of each unit.
-
-    `key` selects the cache, for example by model. A unit's key is a hash of the previous unit's key and its own
-    content.
-    """
-    items: list[CacheUnit] = []
-    for content, tokens, ttl in units:
-        key = hash_text(f"{key}{content}")
-        items.append(CacheUnit(key, tokens, ttl))
-    return tuple(items)
+        return self.read + self.written + self.uncached
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,53 +104,47 @@ class AnswerUsage:
 
     input: int
     cache_read: int
-    cache_writes: Mapping[str, int]
+    cache_write: int
     output: int
     thinking: int
 
 
 def compute_usage(
-    input_usage: InputUsage, output: int, thinking: int, override: UsageOverride, *, step: int = 1
+    counted: InputUsage, output: int, thinking: int, override: UsageOverride, *, step: int = 1
 ) -> AnswerUsage:
     """Return the usage that a service reports. Values in `override` replace the estimates.
 
     Cached tokens are rounded down to a multiple of `step`.
     """
-    whole = input_usage.total if override.input_tokens is None else override.input_tokens
-    read = input_usage.read_tokens // step * step if override.cache_read_tokens is None else override.cache_read_tokens
-    writes = (
-        input_usage.written_tokens
-        if override.cache_write_tokens is None
-        else {"5m": override.cache_write_tokens, "1h": 0}
+    estimates = (counted.total, counted.read // step * step, counted.written, output, thinking)
+    scripted = (
+        override.input_tokens,
+        override.cache_read_tokens,
+        override.cache_write_tokens,
+        override.output_tokens,
+        override.thinking_tokens,
     )
-    output = output if override.output_tokens is None else override.output_tokens
-    thinking = thinking if override.thinking_tokens is None else override.thinking_tokens
-    return AnswerUsage(whole, read, writes, output, thinking)
+    figures = zip(estimates, scripted, strict=True)
+    return AnswerUsage(*(estimate if own is None else own for estimate, own in figures))
 
 
 class PromptCache:
     """The simulated prompt cache: the prefixes of earlier requests."""
 
     def __init__(self) -> None:
-        self._keys: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
+        self._prefixes: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
 
-    def count_request(self, request: Sequence[CacheUnit], minimum: int) -> InputUsage:
+    def count_request(self, units: Sequence[CacheUnit], minimum: int) -> InputUsage:
         """Count the tokens that a request reads from the cache and writes to it, and update the cache.
 
-        Only prefixes with at least `minimum` tokens are cached.
+        Only prefixes with at least `minimum` tokens are cached. At most 20 units before a mark are searched.
         """
-        sums = list(accumulate(item.tokens for item in request))
-        points = [index for index, item in enumerate(request) if item.ttl is not None and sums[index] >= minimum]
-        hits = [self._find_hit(request, point) for point in points]
-        done = read = max((sums[hit] for hit in hits if hit is not None), default=0)
-        writes = {"5m": 0, "1h": 0}
-        for point in points:
-            writes[request[point].ttl or "5m"] += max(sums[point] - done, 0)
-            done = max(sums[point], done)
-            self._keys[request[point].key] = None
-        return InputUsage(read, writes, (sums[-1] if sums else 0) - done)
-
-    def _find_hit(self, request: Sequence[CacheUnit], point: int) -> int | None:
-        """Return the index of the last unit in the longest cached prefix, or None. At most 20 units are searched."""
-        near = range(point, max(point - _MAX_LOOK_BACK, -1), -1)
-        return next((index for index in near if request[index].key in self._keys), None)
+        prefixes = [*accumulate((unit.content for unit in units), lambda key, text: hash_text(key + text))]
+        sizes = [*accumulate(unit.tokens for unit in units)]
+        marks = [place for place, unit in enumerate(units) if unit.is_marked and sizes[place] >= minimum]
+        near = {place for mark in marks for place in range(max(mark - _MAX_LOOK_BACK + 1, 0), mark + 1)}
+        read = max((sizes[place] for place in near if prefixes[place] in self._prefixes), default=0)
+        kept = max([read, *(sizes[mark] for mark in marks)])
+        for mark in marks:
+            self._prefixes[prefixes[mark]] = None
+        return InputUsage(read, kept - read, sum(unit.tokens for unit in units) - kept)

@@ -23,7 +23,7 @@ from thinklsp.settings.user_file import CommandsSection
 from thinklsp.tools.shadow_runner import ShadowRunner, explain_missing_sandbox
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 PROBLEM = explain_missing_sandbox()
 needs_sandbox = pytest.mark.skipif(
@@ -44,8 +44,7 @@ class Shadowed:
     def view(self, documents: Mapping[str, str] | None = None) -> WorkspaceView:
         texts = {(self.folders[0] / name).as_uri(): text for name, text in (documents or {}).items()}
         opened = [DocumentSnapshot(uri, 1, text) for uri, text in texts.items()]
-        named = zip(self.folders, self.roots, strict=True)
-        return WorkspaceView([(WorkspaceFolder(path.as_uri(), path.name), root) for path, root in named], opened)
+        return WorkspaceView(self.roots, opened)
 
     async def run(
         self,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.providers.families import FAMILIES
-from tests.recorded.comparison import compare
+from tests.providers.families import FAMILIES, list_cases
+from tests.recorded.comparison import Compared, compare
 from tests.recorded.recordings import Recording, read_recordings
 
 ADDRESSES = {
@@ -21,15 +21,33 @@ ADDRESSES = {
 
 def play_case(family: str, case: str) -> Recording:
     samples = FAMILIES[family].samples
-    return Recording(case, family, ADDRESSES[family], samples.MODEL, True, samples.stream(case))
+    return Recording(case, family, ADDRESSES[family], samples.PLAIN.model.id, True, samples.stream(case))
+
+
+# A cut answer goes back without its thinking, and the clients drop a token, or items with gaps between their numbers.
+SPECIAL = (
+    *(("openai", case) for case in ("call_cut_by_the_limit", "limit_used_up_by_thinking")),
+    ("openai", "parallel_calls_interleaved_with_gaps"),
+    ("google", "continuation"),
+    ("chat", "line_separators_and_crlf"),
+)
+
+
+def list_agreed_cases() -> list[tuple[str, str]]:
+    """Return the streams that the vendor's client reads as the service means them."""
+    agreed = []
+    for family, case in list_cases(failing=False):
+        wanted = FAMILIES[family].samples.expected(case)
+        if wanted.get("sdk_agrees", wanted.get("sdk") == "agrees") and (family, case) not in SPECIAL:
+            agreed.append((family, case))
+    return agreed
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize("family", ["openai", "google"])
-async def test_an_answer_that_both_read_alike(family: str) -> None:
-    compared = await compare(play_case(family, "thinking_then_tool"))
-    assert compared is not None
-    assert (compared.opaque > 0, compared.problem) == (True, "")
+@pytest.mark.parametrize(("family", "case"), list_agreed_cases())
+async def test_an_answer_is_what_the_vendors_client_reads(family: str, case: str) -> None:
+    """And every opaque string goes back as it came."""
+    assert (await compare(play_case(family, case)) or Compared(problem="not read")).problem == ""
 
 
 async def test_an_answer_that_the_client_reads_differently() -> None:

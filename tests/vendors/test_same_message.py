@@ -81,9 +81,6 @@ class Recorder:
     def build_failure(self, status: int, message: str) -> WholeReply:
         return self.inner.build_failure(status, message)
 
-    def reset(self) -> None:
-        self.inner.reset()
-
 
 class Recording(Simulator):
     def __init__(self, scenario: Scenario) -> None:

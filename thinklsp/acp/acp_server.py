@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from thinklsp.acp.initialization import AnnouncedFeatures, build_initialize_result, is_valid_version
-from thinklsp.acp.peer import AcpError, AcpPeer, Handler, Params, Reply
+from thinklsp.acp.peer import AcpError, AcpPeer, Handler, Params, Result
 from thinklsp.core.import_context import reduce_gc, switch_threads_often
 from thinklsp.jsonrpc.first_message import FirstInput
 from thinklsp.jsonrpc.framing import BadFrame, LineReader, build_line
@@ -68,13 +68,13 @@ class AcpServer:
         if self._host is not None:
             await self._host.close()
 
-    def _initialize(self, params: Params) -> Awaitable[Reply]:
+    def _initialize(self, params: Params) -> Awaitable[Result]:
         if self._features is not None:
             raise AcpError(INVALID_REQUEST, _INITIALIZED)
         if not is_valid_version(params.get("protocolVersion")):
             raise InvalidParams("The field `protocolVersion` must be a number from 0 to 65535.")
         features = self._begin(params)
-        return _answer(Reply(build_initialize_result(features)))
+        return _answer(build_initialize_result(features))
 
     def _begin(self, params: Params) -> AnnouncedFeatures:
         """Take over the features of the client, and load the engine before the first session needs it."""
@@ -86,14 +86,14 @@ class AcpServer:
         self._host = host = await asyncio.to_thread(_create_host, self._peer, features)
         return host
 
-    def _dispatch(self, name: str, params: Params) -> Awaitable[Reply]:
+    def _dispatch(self, name: str, params: Params) -> Awaitable[Result]:
         if self._features is None:
             raise AcpError(INVALID_REQUEST, _NOT_INITIALIZED)
         if self._host is not None:
             return _run_handler(self._host, name, params)
         return self._dispatch_later(name, params, self._features)
 
-    async def _dispatch_later(self, name: str, params: Params, features: AnnouncedFeatures) -> Reply:
+    async def _dispatch_later(self, name: str, params: Params, features: AnnouncedFeatures) -> Result:
         """Wait until the engine is loaded. After a failure, for example of the user's file, load it again."""
         if self._loading is None or (self._loading.done() and self._loading.exception() is not None):
             self._loading = asyncio.get_running_loop().create_task(self._load(features))
@@ -107,13 +107,13 @@ class AcpServer:
             self._host.cancel(params)
 
 
-def _run_handler(host: SessionHost, name: str, params: Params) -> Awaitable[Reply]:
+def _run_handler(host: SessionHost, name: str, params: Params) -> Awaitable[Result]:
     handle: Handler = getattr(host, name)
     return handle(params)
 
 
-async def _answer(reply: Reply) -> Reply:
-    return reply
+async def _answer(result: Result) -> Result:
+    return result
 
 
 def _create_host(peer: AcpPeer, features: AnnouncedFeatures) -> SessionHost:

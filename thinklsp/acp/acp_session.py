@@ -15,11 +15,10 @@ from thinklsp.core.errors import SessionError
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS
 from thinklsp.engine import Engine
 from thinklsp.engine.instructions import find_all_skills
-from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
-from thinklsp.mcp_client.server_entries import ClientServer
+from thinklsp.mcp_client.server_entries import ClientEntry
 
 AcpMode = Literal["ask", "edit", "auto"]
 """`ask` only reads, `edit` asks before it changes a file, and `auto` changes files without a question."""
@@ -52,7 +51,7 @@ class AcpSession:
         client: SessionClient,
         folders: SessionFolders,
         edit_lock: asyncio.Lock,
-        servers: tuple[ClientServer, ...],
+        servers: tuple[ClientEntry, ...],
     ) -> None:
         self.engine = engine
         self.client = client
@@ -66,7 +65,6 @@ class AcpSession:
         self.shown_title = ""
         self.files = ClientFiles(client, folders)
         self.sessions = WorkspaceSessions(engine, self._get_workspace, Preferences())
-        self.slash_answers = SlashAnswers(self.sessions, engine, self._get_workspace)
         self.writer = EditWriter(engine, client, self.files, edit_lock)
         self._reported_problems = 0
         self._has_settled = False

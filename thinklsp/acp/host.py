@@ -23,14 +23,14 @@ from thinklsp.acp.params import (
     parse_params,
     read_prompt,
 )
-from thinklsp.acp.peer import AUTHENTICATION_REQUIRED, RESOURCE_NOT_FOUND, AcpError, AcpPeer, Params, Reply
+from thinklsp.acp.peer import AUTHENTICATION_REQUIRED, RESOURCE_NOT_FOUND, AcpError, AcpPeer, Params, Result
 from thinklsp.acp.session_client import PermissionCancelled, SessionClient, SessionFolders, check_directory, check_path
 from thinklsp.acp.updates import build_chunks
 from thinklsp.core.errors import PathRefused, SessionError, ThinkLspError
 from thinklsp.core.images import find_image_type
 from thinklsp.core.prompt_syntax import Invocation, ParsedPrompt, find_mentions, format_help, parse_slash_commands
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Engine, TurnRequest
-from thinklsp.engine.session_commands import format_undo
+from thinklsp.engine.session_commands import answer_slash_command, format_undo
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_request import find_file_references
 from thinklsp.jsonrpc.rpc_messages import INVALID_REQUEST, InvalidParams
@@ -61,7 +61,7 @@ class SessionHost:
         self._prompts: dict[str, PromptRun] = {}
         self._edit_lock = asyncio.Lock()
 
-    async def authenticate(self, params: Params) -> Reply:
+    async def authenticate(self, params: Params) -> Result:
         """Check that a provider has a key. The client calls this before its first session, if at all."""
         method = parse_params(AuthenticateParams, params).method_id
         if method != KEY_METHOD:
@@ -72,9 +72,9 @@ class SessionHost:
             self._engine.resolve_target(self._engine.resolve_settings(EditorSettings()).settings)
         except ThinkLspError as error:
             raise AcpError(AUTHENTICATION_REQUIRED, f"{error} {SETUP_HINT}") from None
-        return Reply({})
+        return {}
 
-    async def create_session(self, params: Params) -> Reply:
+    async def create_session(self, params: Params) -> Result:
         wanted = parse_params(NewSessionParams, params)
         await self._engine.config.refresh()
         folders = self._open_folders(wanted)
@@ -82,12 +82,12 @@ class SessionHost:
         session = self._build_session(stored.id, folders, wanted)
         return await self._finish_opening(session, {"sessionId": stored.id})
 
-    async def load_session(self, params: Params) -> Reply:
+    async def load_session(self, params: Params) -> Result:
         session = await self._open_stored(params)
         await session.replay()
         return await self._finish_opening(session, {})
 
-    async def resume_session(self, params: Params) -> Reply:
+    async def resume_session(self, params: Params) -> Result:
         return await self._finish_opening(await self._open_stored(params), {})
 
     async def _open_stored(self, params: Params) -> AcpSession:
@@ -114,10 +114,10 @@ class SessionHost:
         self, session_id: str, folders: SessionFolders, wanted: NewSessionParams | OpenSessionParams
     ) -> AcpSession:
         client = SessionClient(self._peer, self._features, session_id)
-        servers = tuple(server.build_client_server() for server in wanted.mcp_servers)
+        servers = tuple(server.build_client_entry() for server in wanted.mcp_servers)
         return AcpSession(self._engine, client, folders, self._edit_lock, servers)
 
-    async def _finish_opening(self, session: AcpSession, result: dict[str, Any]) -> Reply:
+    async def _finish_opening(self, session: AcpSession, result: dict[str, Any]) -> Result:
         """Add a session to the open ones, and return the answer to the request that opens it."""
         described = await session.describe()
         await self._close_opened(session.id)
@@ -125,7 +125,9 @@ class SessionHost:
         for idle in list(self._sessions.values())[:-_MAX_READY]:
             if idle.id not in self._prompts:
                 idle.folders.close()  # The next prompt opens them again.
-        return Reply(result | described, session.send_commands)
+        # Clients accept updates only after the answer.
+        asyncio.get_running_loop().call_soon(session.send_commands)
+        return result | described
 
     async def _close_opened(self, session_id: str) -> None:
         """Close a session if it is open. Another request may open it meanwhile, so look again."""
@@ -135,13 +137,13 @@ class SessionHost:
                 await prompt.ended.wait()
             session.folders.close()
 
-    async def list_sessions(self, params: Params) -> Reply:
+    async def list_sessions(self, params: Params) -> Result:
         wanted = parse_params(ListSessionsParams, params)
         workspace = None if wanted.cwd is None else compute_workspace_key(path_to_uri(check_path(wanted.cwd, "cwd")))
         summaries = await self._engine.store.list_sessions(workspace)
-        return Reply(build_page(summaries, wanted.cursor))
+        return build_page(summaries, wanted.cursor)
 
-    async def delete_session(self, params: Params) -> Reply:
+    async def delete_session(self, params: Params) -> Result:
         """Delete a stored session. An unknown id succeeds, because a client may repeat the request."""
         session_id = parse_params(SessionParams, params).session_id
         await self._close_opened(session_id)
@@ -149,15 +151,15 @@ class SessionHost:
         if session_id in known:
             await self._engine.store.delete(session_id, None)
         self._engine.forget_session(session_id)
-        return Reply({})
+        return {}
 
-    async def close_session(self, params: Params) -> Reply:
+    async def close_session(self, params: Params) -> Result:
         session_id = parse_params(SessionParams, params).session_id
         self._find(session_id)
         await self._close_opened(session_id)
-        return Reply({})
+        return {}
 
-    def prompt(self, params: Params) -> Awaitable[Reply]:
+    def prompt(self, params: Params) -> Awaitable[Result]:
         """Begin a prompt at once, so that a cancel that follows finds it. The result is awaited later."""
         wanted = parse_params(PromptParams, params)
         session = self._find(wanted.session_id)
@@ -166,26 +168,26 @@ class SessionHost:
         self._prompts[session.id] = prompt = PromptRun(session, wanted.prompt)
         return self._finish_prompt(session, prompt)
 
-    async def _finish_prompt(self, session: AcpSession, prompt: PromptRun) -> Reply:
+    async def _finish_prompt(self, session: AcpSession, prompt: PromptRun) -> Result:
         try:
             await session.prepare_prompt()
-            return Reply({"stopReason": await prompt.run()})
+            return {"stopReason": await prompt.run()}
         finally:
             del self._prompts[session.id]
             prompt.ended.set()
 
-    async def set_mode(self, params: Params) -> Reply:
+    async def set_mode(self, params: Params) -> Result:
         """Set the mode. The options change with it, so the client gets them again."""
         wanted = parse_params(SetModeParams, params)
         session = self._find(wanted.session_id)
         session.set_mode(wanted.mode_id, "modeId")
         await session.send_options()
-        return Reply({})
+        return {}
 
-    async def set_config_option(self, params: Params) -> Reply:
+    async def set_config_option(self, params: Params) -> Result:
         wanted = parse_params(SetConfigOptionParams, params)
         options = await self._find(wanted.session_id).set_option(wanted.config_id, wanted.value)
-        return Reply({"configOptions": options})
+        return {"configOptions": options}
 
     def cancel(self, params: Params) -> None:
         session_id = params.get("sessionId")
@@ -298,7 +300,7 @@ class PromptRun:
             case "clear":
                 self._say("Start a new session in your editor instead. This session is unchanged.")
             case _:
-                self._say(await session.slash_answers.answer(invocation, session.id))
+                self._say(await answer_slash_command(session.sessions, invocation, session.id))
         if name in _CHOICES and invocation.argument:
             await session.send_options()
 

@@ -26,7 +26,7 @@ from thinklsp.core.prompt_syntax import write_mention
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.turn_request import build_excerpt
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
-from thinklsp.mcp_client.server_entries import ClientServer
+from thinklsp.mcp_client.server_entries import ClientEntry
 from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import Place, WorkspaceView
 
@@ -85,11 +85,11 @@ class McpServer(RequestParams):
             raise ValueError("neither a command nor an address")
         return self
 
-    def build_client_server(self) -> ClientServer:
+    def build_client_entry(self) -> ClientEntry:
         """Return the server in the form in which `offer_client_servers` takes it."""
         env, headers = ({item.name: item.value for item in items} for items in (self.env, self.headers))
         entry = {**self.model_dump(exclude={"env", "headers"}), "env": env, "headers": headers}
-        return ClientServer(self.name, entry)
+        return ClientEntry(self.name, entry)
 
 
 class NewSessionParams(RequestParams):
@@ -170,16 +170,15 @@ def parse_params(kind: type[_P], params: Mapping[str, Any]) -> _P:
         raise InvalidParams(f"The field `{name}` {state}.") from None
 
 
-def parse_content(number: int, block: object) -> TextContent | LinkContent | ImageContent | ResourceContent:
+def _parse_content(number: int, block: object) -> Content:
     """Return a content block. `number` counts from 0. Raises InvalidParams for a block that the agent cannot use."""
     try:
         return CONTENT.validate_python(block)
     except ValidationError:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind in ("audio", "resource"):
-            what = "a resource without text" if kind == "resource" else "an audio"
-            raise InvalidParams(f"The block `prompt.{number}` is {what}, which this agent does not accept.") from None
-        raise InvalidParams(f"The block `prompt.{number}` is not valid content.") from None
+        raise InvalidParams(
+            f"The block `prompt.{number}` is not valid content. This agent accepts texts, links, images and resources "
+            "with text."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ def read_prompt(blocks: Sequence[object], view: WorkspaceView) -> PromptContent:
     attachments: list[Excerpt] = []
     images: list[ImageBlock] = []
     for number, raw in enumerate(blocks):
-        match parse_content(number, raw):
+        match _parse_content(number, raw):
             case TextContent(text=words):
                 _append_text(pieces, words)
             case LinkContent(uri=uri):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 from thinklsp.core.errors import ThinkLspError
@@ -21,6 +20,7 @@ _MAX_RUNNING = 64
 _MAX_ECHO_LENGTH = 100
 _log = logging.getLogger(__name__)
 Params = Mapping[str, Any]
+Result = Mapping[str, Any]
 Listener = Callable[[Params], None]
 
 
@@ -32,16 +32,10 @@ class AcpError(ThinkLspError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The result of a request. `after` is called as soon as the result has been sent."""
-
-    result: Mapping[str, Any]
-    after: Callable[[], None] | None = None
-
-
-Handler = Callable[[Params], Awaitable[Reply]]
-"""Handles a request. The call itself runs before the next message is read, the awaitable in a task of its own."""
+Handler = Callable[[Params], Awaitable[Result]]
+"""Handles a request and returns its result. The call itself runs before the next message is read, the awaitable in a
+task of its own, which sends the result before any callback that the handler has scheduled with `call_soon`.
+"""
 
 
 class AcpPeer:
@@ -123,20 +117,15 @@ class AcpPeer:
         task = asyncio.get_running_loop().create_task(self._run(request_id, work))
         self._running[request_id] = task
 
-    async def _run(self, request_id: rpc.RequestId, work: Awaitable[Reply]) -> None:
-        reply: Reply | None = None
-        problem: BaseException | None = None
+    async def _run(self, request_id: rpc.RequestId, work: Awaitable[Result]) -> None:
         try:
-            reply = await work
+            result = await work
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every request is answered
-            problem = error
-        del self._running[request_id]
-        if reply is None:
-            self._answer_error(request_id, problem or asyncio.CancelledError())
-            return
-        self._write({"jsonrpc": "2.0", "id": request_id, "result": reply.result})
-        if reply.after is not None:
-            reply.after()
+            del self._running[request_id]
+            self._answer_error(request_id, error)
+        else:
+            del self._running[request_id]
+            self._write({"jsonrpc": "2.0", "id": request_id, "result": result})
 
     def _receive_notification(self, notification: rpc.Notification) -> None:
         listener, params = self.listeners.get(notification.method), notification.message.get("params")

@@ -58,7 +58,6 @@ def replace_unreadable_images(request: ModelRequest) -> tuple[ModelRequest, tupl
 
 
 _log = logging.getLogger(__name__)
-_DATA_SIGN_SECONDS = 1.0
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _STRIPPED_RETRY_NOTE = "Retrying once without the model's earlier thinking."
@@ -160,7 +159,8 @@ class _Attempt:
 class HttpModelCaller:
     """The model caller for one provider endpoint. Several turns can use it at the same time.
 
-    `rng` returns jitter in [0, 1). `sleep` waits between attempts.
+    `rng` returns jitter in [0, 1). `sleep` waits between attempts. After `data_sign_seconds` of data without text, an
+    event shows that the provider is still active.
     """
 
     def __init__(
@@ -173,6 +173,7 @@ class HttpModelCaller:
         rng: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         fallbacks: RequestFallbacks | None = None,
+        data_sign_seconds: float = 1.0,
     ) -> None:
         self._adapter = adapter
         self._endpoint = endpoint
@@ -181,6 +182,7 @@ class HttpModelCaller:
         self._policy = policy
         self._rng = rng
         self._sleep = sleep
+        self._data_sign_seconds = data_sign_seconds
         self._fallbacks = RequestFallbacks() if fallbacks is None else fallbacks
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[CallEvent, None]:
@@ -273,7 +275,7 @@ class HttpModelCaller:
                     async for batch in batches:
                         events, failure = _decode(decoder, batch)
                         pieces = attempt.apply_events(events)
-                        if pieces or loop.time() - heard_at >= _DATA_SIGN_SECONDS:
+                        if pieces or loop.time() - heard_at >= self._data_sign_seconds:
                             heard_at, pieces = loop.time(), pieces or [DataReceived()]
                         for piece in chain(attempt.report_usage(decoder.usage, price), _join_pieces(pieces)):
                             yield piece

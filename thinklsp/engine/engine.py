@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -50,9 +49,6 @@ from thinklsp.workspace.paths import Root
 _log = logging.getLogger(__name__)
 
 _MAX_METERS = 16
-
-BuildConfig = Callable[[ModelInfo], tuple[TurnConfig, tuple[str, ...]]]
-"""Builds the configuration of a turn with a model. See `build_turn_config`."""
 
 
 class Engine:
@@ -160,8 +156,7 @@ class Engine:
         select_adapter(provider, self.resolve_host(provider))
         commands = self.user.file.commands
         runner = await self._runner_factory(commands, self.user.environment) if commands.enabled else None
-        build_config = partial(build_turn_config, settings=settings, request=request, has_commands=runner is not None)
-        config, notices = build_config(model)
+        config, notices = build_turn_config(model, settings, request, has_commands=runner is not None)
         session = known or await self.open_session(None, request.workspace)
         granted = self._session_approvals.setdefault(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, config.thinking)
@@ -178,7 +173,6 @@ class Engine:
             excerpts=excerpts,
             images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
-            choose_model=self._create_model_query(provider, model, build_config),
             service_id=identify_service(self.resolve_host(provider)),
             commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
             usage=UsageLedger(self._spending),
@@ -271,34 +265,32 @@ class Engine:
             for remedy in await self.store.list_fallbacks(session_id, service):
                 remedies.learn(remedy)
 
-    def _create_model_query(
-        self, provider: Provider, model: ModelInfo, build_config: BuildConfig
-    ) -> Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]] | None:
-        """Return a function that queries the server's models before the turn, or None if no query is needed."""
-        is_told = self.models.find_capabilities(self.resolve_host(provider)) is not None
-        if model.id and (provider != "openai-compatible" or model.context_window is not None or is_told):
-            return None
-        return lambda: self._query_server(provider, model.id, build_config)
+    async def complete_config(self, turn: Turn) -> tuple[TurnConfig, tuple[str, ...]]:
+        """Query an OpenAI-compatible server for its first model or an unknown context window, if the turn needs it.
 
-    async def _query_server(
-        self, provider: Provider, model_id: str, build_config: BuildConfig
-    ) -> tuple[TurnConfig, tuple[str, ...]]:
-        """Query the server's models. Return the completed turn configuration and notices for the user."""
-        access = await self.resolve_access(provider)
+        Returns the turn's configuration with the answer, and notices for the user.
+        """
+        model = turn.config.model
+        if model.provider != "openai-compatible" or (model.id and model.context_window is not None):
+            return turn.config, ()
+        access = await self.resolve_access("openai-compatible")
         if access is None:
             raise AssertionError("an OpenAI-compatible server must have an address")
-        if model_id:
-            await self.models.query_context_windows(provider, access)
-            return build_config(self._resolve_model(provider, model_id))[0], ()
         cached = self.models.find_capabilities(access)
-        models = await self.models.list_models(provider, access)
-        config, notices = build_config(self._resolve_model(provider, models[0]))
+        if model.id:
+            if cached is None:
+                await self.models.query_context_windows("openai-compatible", access)
+            return self._build_config(turn, model.id)[0], ()
+        models = await self.models.list_models("openai-compatible", access)
+        config, notices = self._build_config(turn, models[0])
         if cached is not None and cached.models:
             return config, notices
         others_text = (
             f" The server has {len(models) - 1} more. To choose one, set `thinklsp.model`." if len(models) > 1 else ""
         )
-        return config, (
-            f"No model is set, so the server's first model is used: {config.model.id}.{others_text}",
-            *notices,
-        )
+        text = f"No model is set, so the server's first model is used: {config.model.id}.{others_text}"
+        return config, (text, *notices)
+
+    def _build_config(self, turn: Turn, model_id: str) -> tuple[TurnConfig, tuple[str, ...]]:
+        model = self._resolve_model("openai-compatible", model_id)
+        return build_turn_config(model, turn.settings, turn.request, has_commands=turn.commands is not None)

@@ -63,21 +63,27 @@ class TrustedText:
 
 @dataclass(frozen=True, slots=True)
 class TrustSubject:
-    """A folder whose files a model follows only if the user trusts them.
+    """The instruction files or the skills of a folder, which a model gets only if the user trusts them.
 
-    `real_path` is the folder's path on disk. `workspace_folder` is the name of the enclosing workspace folder. `digest`
-    covers the content that the model can get.
+    `folder` is the folder's path on disk. `trusted_path` names the subject in `permissions.toml`. `workspace_folder` is
+    the name of the enclosing workspace folder. `digest` covers the content that the model can get.
     """
 
-    kind: Literal["instructions", "skills"]
     workspace_folder: str
-    real_path: str
+    folder: str
+    trusted_path: str
     digest: str
     texts: tuple[TrustedText, ...]
+    files: tuple[InstructionFile, ...] = ()
+    skills: tuple[Skill, ...] = ()
+
+    @property
+    def kind(self) -> Literal["instructions", "skills"]:
+        return "skills" if self.skills else "instructions"
 
     @property
     def key(self) -> tuple[str, str]:
-        return self.real_path, self.digest
+        return self.trusted_path, self.digest
 
 
 class TrustQuestions:
@@ -89,8 +95,8 @@ class TrustQuestions:
 
     async def select_trusted(
         self, subjects: Sequence[TrustSubject], ask: Ask, show_document: ShowDocument | None
-    ) -> tuple[frozenset[tuple[str, str]], list[str]]:
-        """Return the keys of the trusted subjects of one workspace folder, and notices for the user.
+    ) -> tuple[list[TrustSubject], list[str]]:
+        """Return the trusted subjects of one workspace folder, and notices for the user.
 
         If there are new subjects, ask the user a single question about all of them. Turns must not call this method at
         the same time, because they would ask the same question twice.
@@ -98,7 +104,7 @@ class TrustQuestions:
         try:
             remembered = await asyncio.to_thread(self._permissions.read)
         except SettingsError as error:
-            return frozenset(), [f"{error} Until then, {_join_kinds(subjects)} are ignored."]
+            return [], [f"{error} Until then, {_join_kinds(subjects)} are ignored."]
         trusted = {(folder.folder, folder.digest) for folder in remembered.trusted}
         notices: list[str] = []
         if new := [each for each in subjects if each.key not in trusted and each.key not in self._answers]:
@@ -110,7 +116,7 @@ class TrustQuestions:
                 self._answers |= dict.fromkeys((each.key for each in new), False)
             if answer is None:
                 notices.append(f"Ignored {_format_names(new)}: you did not answer the question about trust.")
-        return frozenset(each.key for each in subjects if each.key in trusted or self._answers.get(each.key)), notices
+        return [each for each in subjects if each.key in trusted or self._answers.get(each.key)], notices
 
     def _remember(self, subjects: Sequence[TrustSubject]) -> list[str]:
         try:
@@ -140,7 +146,7 @@ async def _ask_or_show(
 def _format_question(subjects: Sequence[TrustSubject], remembered: RememberedPermissions) -> str:
     trusted_paths = {each.folder for each in remembered.trusted}
     changed_text = (
-        ", changed since you trusted them" if any(each.real_path in trusted_paths for each in subjects) else ""
+        ", changed since you trusted them" if any(each.trusted_path in trusted_paths for each in subjects) else ""
     )
     name = format_path(subjects[0].workspace_folder[:_MAX_NAME_CHARACTERS])
     files = [f"{_format_name(text)} ({_format_size(text.size)})" for subject in subjects for text in subject.texts]
@@ -313,19 +319,6 @@ _Start = tuple[FolderView, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """The instruction files or the skills of a folder, which need the user's trust.
-
-    `real_path` is the path on disk of the folder to which they apply.
-    """
-
-    subject: TrustSubject
-    real_path: str
-    files: tuple[InstructionFile, ...] = ()
-    skills: tuple[Skill, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class TurnInstructions:
     """The instruction files for one turn, ordered from the outermost folder inwards, with notices for the user.
 
@@ -379,33 +372,30 @@ class ProjectInstructions:
         starts = _find_starts(view, uris, all_folders=all_folders)
         if not starts and not all_folders:
             return TurnInstructions()
-        sources, own, notices = await asyncio.to_thread(self._find_all, view, starts)
-        trusted: list[_Source] = []
+        subjects, own, notices = await asyncio.to_thread(self._find_all, view, starts)
+        trusted: list[TrustSubject] = []
         async with self._question_lock:
-            for _, group in groupby(sources, lambda source: source.subject.workspace_folder):
-                members = list(group)
-                keys, new_notices = await self._questions.select_trusted(
-                    [source.subject for source in members], ask, show_document
-                )
-                trusted += (source for source in members if source.subject.key in keys)
+            for _, group in groupby(subjects, lambda subject: subject.workspace_folder):
+                selection, new_notices = await self._questions.select_trusted(list(group), ask, show_document)
+                trusted += selection
                 notices += new_notices
-        untrusted = [source for source in sources if source not in trusted]
-        merged = merge_skills((own, *(source.skills for source in trusted)))
+        untrusted = [subject for subject in subjects if subject not in trusted]
+        merged = merge_skills((own, *(subject.skills for subject in trusted)))
         return TurnInstructions(
-            remove_redundant([file for source in trusted for file in source.files]),
+            remove_redundant([file for subject in trusted for file in subject.files]),
             self._filter_new_notices((*notices, *merged.faults)),
-            frozenset(source.real_path for source in untrusted),
+            frozenset(subject.folder for subject in untrusted),
             merged.skills,
-            frozenset(skill.name for source in untrusted for skill in source.skills),
+            frozenset(skill.name for subject in untrusted for skill in subject.skills),
         )
 
     def _find_all(
         self, view: WorkspaceView, starts: Sequence[_Start]
-    ) -> tuple[list[_Source], tuple[Skill, ...], list[str]]:
+    ) -> tuple[list[TrustSubject], tuple[Skill, ...], list[str]]:
         """Find what needs the user's trust, and the user's own skills. Describe each rejected file and skill."""
-        sources, problems = _find_sources(view, starts)
+        subjects, problems = _find_subjects(view, starts)
         own = find_own_skills(self._config_path) if self._config_path else FoundSkills()
-        return sources, own.skills, [*problems, *own.faults]
+        return subjects, own.skills, [*problems, *own.faults]
 
     def _filter_new_notices(self, sentences: Iterable[str]) -> tuple[str, ...]:
         """Return the notices that have not been shown yet, because every turn reports the same problems again."""
@@ -424,19 +414,19 @@ def _find_starts(view: WorkspaceView, uris: Sequence[str], *, all_folders: bool)
     return [(folder, parts) for folder in view.folders for parts in dict.fromkeys(by_root[folder.root])]
 
 
-def _find_sources(view: WorkspaceView, starts: Sequence[_Start]) -> tuple[list[_Source], list[str]]:
+def _find_subjects(view: WorkspaceView, starts: Sequence[_Start]) -> tuple[list[TrustSubject], list[str]]:
     """Find the instruction files and skills, grouped by workspace folder, and describe each rejected one."""
-    sources, problems = _find_files(view, starts)
+    subjects, problems = _find_files(view, starts)
     for folder in {id(folder): folder for folder, _ in starts}.values():
         found = find_folder_skills(folder.root, view.find_label_prefix(folder.root))
         problems += found.faults
         if found.skills:
-            sources.append(_build_skill_source(view, folder, found.skills))
+            subjects.append(_build_skill_subject(view, folder, found.skills))
     order = [folder.name for folder in view.folders]
-    return sorted(sources, key=lambda source: order.index(source.subject.workspace_folder)), problems
+    return sorted(subjects, key=lambda subject: order.index(subject.workspace_folder)), problems
 
 
-def _build_skill_source(view: WorkspaceView, folder: FolderView, skills: tuple[Skill, ...]) -> _Source:
+def _build_skill_subject(view: WorkspaceView, folder: FolderView, skills: tuple[Skill, ...]) -> TrustSubject:
     root = folder.root
     texts = tuple(
         TrustedText(
@@ -450,12 +440,12 @@ def _build_skill_source(view: WorkspaceView, folder: FolderView, skills: tuple[S
     digest = sha256(covered.encode("utf-8", "surrogatepass")).hexdigest()
     # One entry stands for both folders. It is not the path of a folder that could contain instruction files.
     path = os.path.join(root.path, "{.agents,.claude}/skills")
-    return _Source(TrustSubject("skills", folder.name, path, digest, texts), root.path, skills=skills)
+    return TrustSubject(folder.name, root.path, path, digest, texts, skills=skills)
 
 
-def _find_files(view: WorkspaceView, starts: Sequence[_Start]) -> tuple[list[_Source], list[str]]:
+def _find_files(view: WorkspaceView, starts: Sequence[_Start]) -> tuple[list[TrustSubject], list[str]]:
     """Find the folders that contain instruction files, and describe each rejected file."""
-    by_path: dict[str, _Source] = {}
+    by_path: dict[str, TrustSubject] = {}
     problems: list[str] = []
     candidates = dict.fromkeys(
         (folder.name, folder.root, parts) for folder, start in starts for parts in list_enclosing_folders(start)
@@ -482,8 +472,7 @@ def _find_files(view: WorkspaceView, starts: Sequence[_Start]) -> tuple[list[_So
         if files := list(remove_redundant(files)):
             real = os.path.join(root.path, *parts)
             texts = tuple(TrustedText(file.path, uris[file], _measure(file.text)) for file in files)
-            subject = TrustSubject("instructions", name, real, compute_digest(files), texts)
-            by_path[real] = _Source(subject, real, tuple(files))
+            by_path[real] = TrustSubject(name, real, real, compute_digest(files), texts, tuple(files))
     return list(by_path.values()), problems
 
 

@@ -426,49 +426,36 @@ def _repair_session(session: Session) -> Session:
 _MAX_CHOICES = 30
 
 
-class SlashAnswers:
-    """The slash commands that need only the sessions of a workspace.
+async def answer_slash_command(sessions: WorkspaceSessions, invocation: Invocation, session_id: str) -> str:
+    """Run a slash command that needs only the sessions of a workspace, and return its answer.
 
-    `get_workspace` returns the key of the workspace. The caller must claim the session, so that no turn uses it at the
-    same time. The front end itself runs `/compact`, `/undo` and `/clear`.
+    The caller must claim the session, so that no turn uses it at the same time. The front end itself runs `/compact`,
+    `/undo` and `/clear`. Raises ThinkLspError if the command fails.
     """
+    argument, engine = invocation.argument, sessions.engine
+    commands = SessionCommands(engine.store, SessionScope(sessions.get_workspace()), engine)
+    match invocation.command.name:
+        case "effort" | "model" as key:
+            return await _choose(sessions, key, argument, session_id)
+        case "think":
+            return await _choose(sessions, "thinking", " ".join(argument.split()), session_id)
+        case "restore":
+            return format_restored(await commands.restore_claimed(session_id, argument.strip("`") or None))
+        case "usage":
+            return format_usage(await build_usage_report(engine.store, session_id))
+        case "sessions":
+            return format_sessions(await commands.list())
+        case _:
+            return format_help()
 
-    def __init__(self, sessions: WorkspaceSessions, engine: Engine, get_workspace: Callable[[], str]) -> None:
-        self._sessions = sessions
-        self._engine = engine
-        self._get_workspace = get_workspace
 
-    async def answer(self, invocation: Invocation, session_id: str) -> str:
-        """Run a command and return its answer. Raise ThinkLspError if the command fails."""
-        argument = invocation.argument
-        match invocation.command.name:
-            case "effort" | "model" as key:
-                return await self._choose(key, argument, session_id)
-            case "think":
-                return await self._choose("thinking", " ".join(argument.split()), session_id)
-            case "restore":
-                commands = self._create_session_commands()
-                return format_restored(await commands.restore_claimed(session_id, argument.strip("`") or None))
-            case "usage":
-                return format_usage(await build_usage_report(self._engine.store, session_id))
-            case "sessions":
-                return format_sessions(await self._create_session_commands().list())
-            case _:
-                return format_help()
-
-    async def _choose(self, key: str, argument: str, session_id: str) -> str:
-        """Set a choice and return a message about it.
-
-        If no value is given, return the current value and the choices.
-        """
-        answer = await self._sessions.choose(key, argument or None, session_id)
-        value, effective = answer["value"], answer["effective"]
-        effective_text = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
-        choices = "" if argument else f"Choices: {', '.join(answer['choices'][:_MAX_CHOICES])}."
-        return " ".join(filter(None, (f"{key.capitalize()}: {value}{effective_text}.", choices, answer["notice"])))
-
-    def _create_session_commands(self) -> SessionCommands:
-        return SessionCommands(self._engine.store, SessionScope(self._get_workspace()), self._engine)
+async def _choose(sessions: WorkspaceSessions, key: str, argument: str, session_id: str) -> str:
+    """Set a choice and return a message about it. If no value is given, return the current value and the choices."""
+    answer = await sessions.choose(key, argument or None, session_id)
+    value, effective = answer["value"], answer["effective"]
+    effective_text = f" ({effective} is used)" if effective not in (None, value, value.partition(" ")[0]) else ""
+    choices = "" if argument else f"Choices: {', '.join(answer['choices'][:_MAX_CHOICES])}."
+    return " ".join(filter(None, (f"{key.capitalize()}: {value}{effective_text}.", choices, answer["notice"])))
 
 
 def format_undo(files: Iterable[FileStatus]) -> str:

@@ -102,8 +102,6 @@ async def guard_lease(store: SessionStore, session_id: str) -> AsyncIterator[Non
 ShowEvent = Callable[[TurnEvent], None]
 Connect = Callable[[Sequence[Fallback]], Awaitable[ModelCaller]]
 """Connects to the model, with the fallbacks that earlier processes have stored."""
-ConfigQuery = Callable[[], Awaitable[tuple[TurnConfig, tuple[str, ...]]]]
-"""Queries the server for a missing model or context window. Returns the configuration, and notices for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +151,8 @@ class ObservedTurn:
             outcome = self._finished.stop_reason
         self.turn.end(outcome, self._usage.total)
 
-    def observe_events(self, show: ShowEvent) -> ShowEvent:
-        """Return a function that reports an event before `show` receives it."""
-
-        def report_and_show(event: TurnEvent) -> None:
-            self._observe_event(event)
-            show(event)
-
-        return report_and_show
-
-    def _observe_event(self, event: TurnEvent) -> None:
+    def observe(self, event: TurnEvent) -> None:
+        """Report an event that the user is about to see."""
         if isinstance(event, ToolStarted):
             self._tools[event.call_id] = self.turn.begin_tool(label_tool(event.name))
         elif isinstance(event, ToolFinished):
@@ -214,7 +204,6 @@ class Turn:
     """A turn that the engine has started. The turn writes its edits to `overlay`.
 
     The turn claims its session until its context exits. Fallbacks are stored under `service_id` unless it is empty.
-    `choose_model` is None if the model is known.
     """
 
     id: str
@@ -228,7 +217,6 @@ class Turn:
     excerpts: tuple[Excerpt, ...]
     images: tuple[ImageBlock, ...]
     connect: Connect
-    choose_model: ConfigQuery | None
     service_id: str
     commands: UserCommands | None
     usage: UsageLedger
@@ -272,9 +260,9 @@ class Turn:
             kind: Literal["chat", "compact"] = "compact" if isinstance(self.request, CompactRequest) else "chat"
             with ObservedTurn(self.store.observer, TurnLabels(self.id, self.session.id, kind), self.usage) as observed:
                 async with guard_lease(self.store, self.session.id):
-                    return await self._run(replace(front, show=observed.observe_events(front.show)), observed.turn)
+                    return await self._run(front, observed)
 
-    async def _run(self, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
+    async def _run(self, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
         self._show_notices(self.notices, front.show)
         finished: TurnFinished | None = None
         is_started = False
@@ -284,10 +272,9 @@ class Turn:
             text = build_user_text(self.request, self.excerpts, changes, self.images)
             is_started = True
             await self._store_prompt(text, front)
-            if self.choose_model is not None:
-                self.config, notices = await self.choose_model()
-                self._show_notices(notices, front.show)
-                check_images(self.images, self.config.model, ())
+            self.config, notices = await self.engine.complete_config(self)
+            self._show_notices(notices, front.show)
+            check_images(self.images, self.config.model, ())
             tools, notices = await self.engine.mcp_servers.prepare_tools(
                 self.request, self.user, self.session.id, self.output.instructions, front.ask
             )
@@ -299,8 +286,9 @@ class Turn:
             # A session that has had skills keeps the tool, because a change of tools invalidates the prompt cache.
             if self.output.instructions.skills or find_sent_list(self.session.conversation) is not None:
                 self.config = self.config.offer_skills()
-            finished = await self._run_model(await self.connect(fallbacks), front, observer)
+            finished = await self._run_model(await self.connect(fallbacks), front, observed)
             await self._store_ending(finished.stop_reason, "")
+            observed.observe(finished)
             front.show(finished)
             return finished
         finally:
@@ -366,8 +354,8 @@ class Turn:
             blocks += (*prompt.images, TextBlock(text, prompt=user_prompt, sight=_join_sight(prompt.excerpts)))
         return tuple(blocks)
 
-    async def _run_model(self, model: ModelCaller, front: FrontEnd, observer: TurnObserver) -> TurnFinished:
-        emit: Emit = partial(self._store_and_show, front.show)
+    async def _run_model(self, model: ModelCaller, front: FrontEnd, observed: ObservedTurn) -> TurnFinished:
+        emit: Emit = partial(self._store_and_show, front.show, observed)
         conversation, config = self.session.conversation, self.config
         caller = MeteredCaller(
             model,
@@ -376,7 +364,7 @@ class Turn:
             meter=self.meter,
             ask=front.ask_budget,
             admit_call=partial(self.engine.budgets.admit_call, self.session.id),
-            observer=observer,
+            observer=observed.turn,
         )
         if isinstance(self.request, CompactRequest):
             instructions = self.request.instructions
@@ -390,7 +378,7 @@ class Turn:
             conversation, config, caller=caller, context=context, emit=emit, take_prompts=self._take_prompts
         ).run()
 
-    async def _store_and_show(self, show: ShowEvent, event: TurnEvent) -> None:
+    async def _store_and_show(self, show: ShowEvent, observed: ObservedTurn, event: TurnEvent) -> None:
         """Show an event to the user. Data that must survive a crash is stored first."""
         match event:
             case StepCommitted():
@@ -416,6 +404,7 @@ class Turn:
                 self.output.partial_text.clear()
             case _:
                 pass
+        observed.observe(event)
         show(event)
 
     def _show_notices(self, sentences: Sequence[str], show: ShowEvent) -> None:

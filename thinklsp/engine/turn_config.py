@@ -72,7 +72,7 @@ def build_thinking_plan(settings: Settings, model: ModelInfo) -> ThinkingPlan:
 
 
 def build_turn_config(
-    model: ModelInfo, *, settings: Settings, request: TurnRequest, has_commands: bool
+    model: ModelInfo, settings: Settings, request: TurnRequest, *, has_commands: bool
 ) -> tuple[TurnConfig, tuple[str, ...]]:
     """Build the configuration for a turn. Return it with a notice for each setting that the model does not support.
 

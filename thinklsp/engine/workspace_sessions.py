@@ -140,17 +140,17 @@ class WorkspaceSessions:
     """
 
     def __init__(self, engine: Engine, get_workspace: Callable[[], str], preferences: Preferences) -> None:
-        self._engine = engine
+        self.engine = engine
         self._preferences = preferences
-        self._get_workspace = get_workspace
+        self.get_workspace = get_workspace
         self._choices_by_session: OrderedDict[str, Choices | None] = OrderedDict()
 
     async def create(self) -> Session:
-        return self._remember_session(await self._engine.open_session(None, self._get_workspace()))
+        return self._remember_session(await self.engine.open_session(None, self.get_workspace()))
 
     async def get(self, session_id: str) -> Session:
         """Return a session. Raises SessionError if the session does not exist or belongs to another workspace."""
-        return self._remember_session(await self._engine.open_session(session_id, self._get_workspace()))
+        return self._remember_session(await self.engine.open_session(session_id, self.get_workspace()))
 
     async def find(self, session_id: str) -> Session | None:
         """Return the session that a document names, or None if it does not exist.
@@ -177,9 +177,9 @@ class WorkspaceSessions:
         affected = session
         with suppress(ThinkLspError):
             # Fallbacks that earlier processes stored affect the effective settings.
-            affected = session or await self._engine.open_session("last", self._get_workspace())
-            await self._engine.load_fallbacks(affected.id, settings)
-        new_choices: Choices = {} if value is None else _parse_choice(self._engine, settings, key, value)
+            affected = session or await self.engine.open_session("last", self.get_workspace())
+            await self.engine.load_fallbacks(affected.id, settings)
+        new_choices: Choices = {} if value is None else _parse_choice(self.engine, settings, key, value)
         if session is None:
             connection = merge_choices(connection, new_choices)
         else:
@@ -202,7 +202,7 @@ class WorkspaceSessions:
             notice = " ".join(plan.notices) or None
         except ThinkLspError as error:
             provider, effective, notice = None, None, str(error)
-        models = self._engine.list_model_choices(settings.provider)
+        models = self.engine.list_model_choices(settings.provider)
         answer: Result = {
             "value": _format_value(key, settings),
             "effective": effective,
@@ -210,7 +210,7 @@ class WorkspaceSessions:
             "notice": notice,
         }
         if key == "model":
-            answer |= {"provider": provider, "models": list(_describe_models(self._engine))}
+            answer |= {"provider": provider, "models": list(_describe_models(self.engine))}
         return answer
 
     def _describe_cache_loss(self, session_id: str, before: Settings, after: Settings) -> str | None:
@@ -224,7 +224,7 @@ class WorkspaceSessions:
             return None
         if model == new_model and (thinking == new_thinking or model.provider not in ("anthropic", "simulator")):
             return None
-        if not (tokens := self._engine.get_meter(session_id).count_cached_tokens(model.id)):
+        if not (tokens := self.engine.get_meter(session_id).count_cached_tokens(model.id)):
             return None
         price = new_model.price
         cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
@@ -235,20 +235,20 @@ class WorkspaceSessions:
 
     def _plan_turn(self, settings: Settings) -> tuple[ModelInfo, ThinkingPlan, Thinking]:
         """Return the next turn's model, its plan, and the thinking that remains after the fallbacks."""
-        provider, model = self._engine.resolve_target(settings)
+        provider, model = self.engine.resolve_target(settings)
         plan = build_thinking_plan(settings, model)
-        return model, plan, self._engine.adjust_thinking(provider, model, plan.thinking)
+        return model, plan, self.engine.adjust_thinking(provider, model, plan.thinking)
 
     async def _store_choices(self, session_id: str, choices: Choices) -> None:
-        store = self._engine.store
+        store = self.engine.store
         self._remember_session(
             await store.update(session_id, lambda now: replace(now, choices=merge_choices(now.choices, choices)))
         )
-        if not self._engine.claims.is_busy(session_id):
+        if not self.engine.claims.is_busy(session_id):
             await store.release(session_id)
 
     def _resolve_settings(self, connection: Choices, session: Choices) -> Settings:
-        return self._engine.resolve_settings(
+        return self.engine.resolve_settings(
             self._preferences.editor, ("choice", connection), ("session", session)
         ).settings
 
@@ -273,7 +273,7 @@ class WorkspaceSessions:
 
     def list_models(self) -> tuple[str, ...]:
         """Return the model ids that `/model` accepts. This method does not read the store."""
-        return self._engine.list_model_choices(self._resolve_settings(self._preferences.choices, {}).provider)
+        return self.engine.list_model_choices(self._resolve_settings(self._preferences.choices, {}).provider)
 
     def _remember_session(self, session: Session) -> Session:
         self._remember_choices(session.id, session.choices)

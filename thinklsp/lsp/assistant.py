@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from thinklsp.engine import Engine
 from thinklsp.engine.instructions import FoundSkills, find_all_skills
-from thinklsp.engine.session_commands import SlashAnswers
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
@@ -47,7 +46,6 @@ class Assistant:
         self.chat = ChatDocuments(state, self.snapshots, self.sessions)
         self.file_names = FileNames(state, self.snapshots)
         self.turns = TurnRegistry(state, self.engine, self.preferences, self.edit_applier, self._on_turn_change)
-        self.slash_answers = SlashAnswers(self.sessions, self.engine, self._get_workspace)
         self._reported_problems = 0
         self._user, self._last_check = self.engine.user, 0.0
         self.engine.config.on_change = self._on_user_file_change

@@ -1,13 +1,7 @@
 """Scenario files in TOML, which script a model's answers, pacing and faults.
 
-This module defines and checks the file format and loads the packaged scenarios. The format is the same for all
-providers. Each dialect translates its names for stop reasons, usage and faults. `SCENARIOS.md` in this folder documents
-the format for users.
-
-Scripted text may contain the placeholders `{{user}}`, `{{user:regex}}`, `{{result:N}}`, `{{result:N:regex}}` and
-`{{model}}`. A placeholder with a regular expression is replaced with the expression's first group, or with the entire
-match if the expression has no group. If the expression does not match, the placeholder is removed. The expression may
-end with a brace, as in `{1,3}`. Other text in double braces stays unchanged, because models also write templates.
+This module checks the files and loads the packaged ones. `SCENARIOS.md` in this folder documents the format, which is
+the same for all providers.
 """
 
 from __future__ import annotations
@@ -19,22 +13,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
 from thinklsp.core.errors import ThinkLspError
 
+# The regular expression of a placeholder may end with a brace, as in `{1,3}`. Other text in double braces stays
+# unchanged, because models also write templates.
 _PLACEHOLDER = re.compile(r"\{\{(?:(user)|result:(\d+)|(model))(?::(.*?))?\}\}(?!\})", re.DOTALL)
 
 
@@ -55,32 +51,32 @@ class PlaceholderValues:
         return (found[1 if found.re.groups else 0] or "") if found else ""
 
 
-def fill_placeholders(value: Any, values: PlaceholderValues) -> Any:
+def replace_placeholders(value: Any, resolve: Callable[[re.Match[str]], str]) -> Any:
     """Return a copy of a string, list or table with all placeholders replaced. Keys and other values are unchanged."""
-    return _replace_placeholders(value, values.resolve)
-
-
-def _replace_placeholders(value: Any, resolve: Callable[[re.Match[str]], str]) -> Any:
     match value:
         case str():
             return _PLACEHOLDER.sub(resolve, value)
         case Mapping():
-            return {key: _replace_placeholders(item, resolve) for key, item in value.items()}
+            return {key: replace_placeholders(item, resolve) for key, item in value.items()}
         case list() | tuple():
-            return [_replace_placeholders(item, resolve) for item in value]
+            return [replace_placeholders(item, resolve) for item in value]
         case _:
             return value
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
+    return pattern
 
 
 def _check_placeholder(placeholder: re.Match[str]) -> str:
     """Raise ValueError if a placeholder has the result number 0 or an invalid regular expression."""
     if placeholder[2] == "0":
         raise ValueError(f"{placeholder[0]} is invalid: results are numbered from 1, so the first is {{{{result:1}}}}")
-    try:
-        re.compile(placeholder[4] or "")
-    except re.error as error:
-        raise ValueError(f"{placeholder[0]} contains an invalid regular expression: {error}") from None
-    return ""
+    return _check_pattern(placeholder[4] or "")
 
 
 class TableRow(BaseModel):
@@ -118,36 +114,25 @@ class _Part(TableRow):
 
 
 class ThinkingPart(_Part):
-    """A thinking block. If a client requests summaries, it receives `summary` instead of `thinking`."""
+    """A thinking block. If a client requests summaries, it receives `summary` instead of the thinking."""
 
-    thinking: str
+    thought: str = Field(alias="thinking")
     summary: str | None = None
     omitted: bool = False
-
-    @property
-    def thought(self) -> str:
-        return self.thinking
 
     @property
     def readable_text(self) -> str | None:
         """The thinking that clients can read, which is the summary if one is set. None if `omitted` is true."""
         if self.omitted:
             return None
-        return self.thinking if self.summary is None else self.summary
+        return self.thought if self.summary is None else self.summary
 
 
 class RedactedPart(_Part):
     """A thinking block that is sent in encrypted form. Its text determines only the token count."""
 
-    redacted_thinking: str
-
-    @property
-    def thought(self) -> str:
-        return self.redacted_thinking
-
-    @property
-    def readable_text(self) -> None:
-        return None
+    thought: str = Field(alias="redacted_thinking")
+    readable_text: ClassVar[None] = None
 
 
 class TextPart(_Part):
@@ -194,10 +179,8 @@ _PART_KEYS = ("thinking", "redacted_thinking", "text", "tool", "raw")
 
 
 def _find_part_kind(value: Any) -> str | None:
-    if isinstance(value, Mapping):
-        present = [key for key in _PART_KEYS if key in value]
-        return present[0] if len(present) == 1 else None
-    return next((key for key in _PART_KEYS if hasattr(value, key)), None)
+    present = [key for key in _PART_KEYS if key in value] if isinstance(value, Mapping) else []
+    return present[0] if len(present) == 1 else None
 
 
 ScenarioPart = Annotated[
@@ -240,14 +223,12 @@ class ScriptedFault(TableRow):
     error_event: ErrorEvent | None = None
     cut_after_events: TokenCount | None = None
     cut_cleanly: bool = True
-    silence_ms: Milliseconds | None = None
-    silence_after_events: TokenCount = 1
 
     @model_validator(mode="after")
     def _check_single_fault(self) -> ScriptedFault:
-        faults = [self.http_error, self.error_event, self.cut_after_events, self.silence_ms]
+        faults = [self.http_error, self.error_event, self.cut_after_events]
         if sum(fault is not None for fault in faults) != 1:
-            raise ValueError("must contain exactly one of http_error, error_event, cut_after_events and silence_ms")
+            raise ValueError("must contain exactly one of http_error, error_event and cut_after_events")
         return self
 
 
@@ -292,16 +273,8 @@ class ScenarioStep(TableRow):
         if (self.stop_sequence is not None) != (self.stop_reason == "stop_sequence"):
             raise ValueError('stop_sequence and stop_reason = "stop_sequence" must be used together')
         for part in self.parts:
-            _replace_placeholders(part.model_dump(), _check_placeholder)
+            replace_placeholders(part.model_dump(), _check_placeholder)
         return self
-
-
-def _check_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
-    return pattern
 
 
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
@@ -319,19 +292,10 @@ class TurnCondition(TableRow):
 class ScenarioTurn(TableRow):
     """The scripted answers to a user prompt. Each step is the answer to a model call."""
 
-    when: TurnCondition | None = None
-    step: tuple[ScenarioStep, ...]
-
-    @field_validator("when", mode="before")
-    @classmethod
-    def _expand_short_form(cls, when: Any) -> Any:
-        return {"user": when} if isinstance(when, str) else when
-
-    @model_validator(mode="after")
-    def _check_steps(self) -> ScenarioTurn:
-        if not self.step:
-            raise ValueError("must contain at least one step")
-        return self
+    when: Annotated[
+        TurnCondition | None, BeforeValidator(lambda when: {"user": when} if isinstance(when, str) else when)
+    ] = None
+    step: Annotated[tuple[ScenarioStep, ...], Field(min_length=1)]
 
 
 class Scenario(TableRow):
@@ -358,17 +322,6 @@ def parse_scenario(text: str, name: str) -> Scenario:
     except ValidationError as error:
         problems = "; ".join(_format_problem(item["loc"], item["msg"]) for item in error.errors(include_url=False))
         raise ScenarioError(f"The scenario {name!r} is invalid: {problems}.") from None
-
-
-def remove_pauses(scenario: Scenario) -> Scenario:
-    """Return the scenario without its pauses."""
-
-    def drop(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: drop(item) for key, item in value.items() if key not in ("delay_ms", "pacing")}
-        return [drop(item) for item in value] if isinstance(value, list | tuple) else value
-
-    return Scenario.model_validate(drop(scenario.model_dump(exclude_unset=True, by_alias=True)))
 
 
 def list_packaged() -> tuple[str, ...]:

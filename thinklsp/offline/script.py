@@ -1,8 +1,6 @@
 """The script, which selects the scenario step that answers a request and fills in its placeholders.
 
-The prompts in the conversation determine the turn, and the number of answers after the last prompt determines the step.
-Therefore, no state is stored for retries, cancellation or concurrent sessions. Attempts are
-counted only for steps whose fault occurs a limited number of times.
+The conversation alone determines the step. Attempts are counted only for faults that occur a limited number of times.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ from thinklsp.offline.scenario import (
     ThinkingPart,
     ToolPart,
     TurnCondition,
-    fill_placeholders,
+    replace_placeholders,
 )
 
 # The keys in scenario blocks whose values may contain placeholders.
-_TEMPLATE_KEYS = {"thinking", "summary", "redacted_thinking", "text", "input", "input_json", "raw"}
+_TEMPLATE_KEYS = {"thought", "summary", "text", "input", "input_json", "raw"}
 _TAGGED_NOTE = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 
 
@@ -66,9 +64,6 @@ class Script:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self._attempts: Counter[tuple[str, str]] = Counter()
-
-    def reset(self) -> None:
-        self._attempts.clear()
 
     def answer(self, request: NeutralRequest) -> ScenarioStep:
         """Return the step that answers a request, and count the attempt if the step's fault has a limit.
@@ -169,7 +164,7 @@ def _matches_condition(condition: TurnCondition, request: NeutralRequest, prompt
 
 
 def _fill_part(part: ScenarioPart, values: PlaceholderValues) -> ScenarioPart:
-    changes = fill_placeholders(part.model_dump(include=_TEMPLATE_KEYS), values)
+    changes = replace_placeholders(part.model_dump(include=_TEMPLATE_KEYS), values.resolve)
     if changes.get("text") == "":
         # Services never send empty text blocks. A placeholder can result in empty text, which is therefore replaced.
         changes["text"] = "(nothing)"

@@ -33,7 +33,6 @@ from thinklsp.offline.scenario import (
     ThinkingPart,
     ToolPart,
     load_scenario,
-    remove_pauses,
 )
 from thinklsp.offline.script import DialoguePart, NeutralRequest, Script, read_conversation_state
 
@@ -57,7 +56,7 @@ _Piece = tuple[int, bytes]
 def open_service(environment: Mapping[str, str]) -> OfflineService:
     """Return a service that plays the scenario of the environment, by default `sample`. Raises ScenarioError."""
     scenario = load_scenario(environment.get(SCENARIO_VARIABLE) or "sample")
-    return OfflineService(remove_pauses(scenario) if environment.get(PAUSES_VARIABLE) == "off" else scenario)
+    return OfflineService(scenario, pauses=environment.get(PAUSES_VARIABLE) != "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +93,11 @@ class _RequestRefused(Exception):
 
 
 class OfflineService:
-    """The Messages API of a scenario."""
+    """The Messages API of a scenario. If `pauses` is false, the scenario is played without its pauses."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, pauses: bool = True) -> None:
         self._script = Script(scenario)
+        self._pauses = pauses
         # Maps each tool call ID to the signatures in the message that contains the call.
         self._issued: dict[str, tuple[str, ...]] = {}
 
@@ -120,9 +120,12 @@ class OfflineService:
         if (method, path) != ("POST", _MESSAGES):
             return _respond_error(HttpError(status=404, message=f"The offline model answers only POST {_MESSAGES}."))
         try:
-            return self._answer(_parse_request(body), counts=_COUNTS_BETA in headers.get("anthropic-beta", ""))
+            response = self._answer(_parse_request(body), counts=_COUNTS_BETA in headers.get("anthropic-beta", ""))
         except _RequestRefused as refusal:
             return _respond_error(HttpError(status=400, message=str(refusal)))
+        if self._pauses:
+            return response
+        return replace(response, pieces=tuple((0, data) for _, data in response.pieces), pacing=Pacing())
 
     def _answer(self, request: Json, *, counts: bool) -> OfflineResponse:
         state = read_conversation_state(_iterate_parts(request["messages"]))
@@ -323,11 +326,9 @@ def _estimate_usage(request: Json, answer: ScenarioStep) -> dict[str, int]:
     )
     spoken = sum(_count_tokens(part.model_dump_json()) for part in answer.parts if not hasattr(part, "thought"))
     estimates = {"input": total, "cache_read": head if len(messages) > 1 else 0, "output": thinking + spoken}
-    estimates |= {"thinking": thinking, "cache_write": 0}
-    scripted = {key: getattr(answer.usage, f"{key}_tokens") for key in estimates}
-    return {"total": total} | {
-        key: count if scripted[key] is None else scripted[key] for key, count in estimates.items()
-    }
+    estimates |= {"thinking": thinking, "cache_write": 0, "total": total}
+    scripted = answer.usage.model_dump(exclude_none=True)
+    return estimates | {key.removesuffix("_tokens"): count for key, count in scripted.items()}
 
 
 def _build_message(model: str, blocks: Sequence[Json], answer: ScenarioStep, usage: Mapping[str, int]) -> Json:
@@ -359,10 +360,6 @@ def _respond_stream(pieces: tuple[_Piece, ...], answer: ScenarioStep) -> Offline
         pieces = (*pieces[: fault.error_event.after_events], _encode_event("error", error=error))
     elif fault.cut_after_events is not None:
         pieces = pieces[: fault.cut_after_events]
-    elif fault.silence_ms is not None:
-        at = min(fault.silence_after_events, len(pieces) - 1)
-        wait, data = pieces[at]
-        pieces = (*pieces[:at], (wait + fault.silence_ms, data), *pieces[at + 1 :])
     breaks = fault.cut_after_events is not None and not fault.cut_cleanly
     return OfflineResponse(200, {"content-type": "text/event-stream"}, pieces, answer.pacing, breaks, answer.label)
 

@@ -123,7 +123,7 @@ class SessionCache:
         stored = session_rows.read_session(connection, session_id)
         is_newer = stored is not None and stored.is_sound and cached is not None and stored.revision > cached.revision
         if cached is not None and cached != stored and not is_newer:
-            self.keep(session_rows.write_session(connection, stored, cached.session))
+            self.keep(session_rows.write_session(connection, stored, cached.session, least_revision=cached.revision))
 
     def keep(self, stored: StoredSession) -> Session:
         """Cache a session that this process has written."""

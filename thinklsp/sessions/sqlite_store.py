@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +48,6 @@ from thinklsp.sessions.tables import (
     connect,
     copy_newer,
     copy_newest,
-    copy_readable,
     delete_session,
     explain_error,
     extract_error_code,
@@ -57,7 +56,6 @@ from thinklsp.sessions.tables import (
     migrate,
     open_memory_database,
     read_version,
-    rescue_sessions,
 )
 
 _P = ParamSpec("_P")
@@ -78,6 +76,10 @@ _PRAGMAS = (
     "secure_delete = ON",
 )
 _FAILURE = "The session store {} cannot be written to: {}. Until then, sessions are kept in memory."
+_LOST = (
+    "The session store {} was removed or replaced while it was in use. The latest sessions from this process were "
+    "saved again; all other sessions are lost."
+)
 _SAVED_AGAIN = "Sessions are saved to disk again, including those that were kept in memory."
 
 
@@ -243,28 +245,19 @@ class SqliteDatabase:
     def follow_file(self) -> bool:
         """Return True if another program has removed or replaced the database file or its log.
 
-        In this case, the sessions of this process are written to the new file. They stay in memory until the new file
-        is writable. If a retry is due, they are written to it.
+        In this case, the cached sessions are written to the new file, or to the memory until the file is writable. If a
+        retry is due, the sessions in memory are written to the file.
         """
         self._retry_file()
         if self.file is None or self._file_ids == self._read_file_ids():
             return False
-        if self._memory is None:
-            self._changed_ids.update(self._cache.revisions)
-            self._memory = open_memory_database()
-            copy_readable(self.file, self._memory, self._changed_ids)
-            self._rescue_sessions(self._changed_ids)
         with suppress(sqlite3.Error):
             # Write all data to the database file before closing it, because the user may have moved the file.
             self.file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        with suppress(sqlite3.Error):
-            self.file.close()
         with suppress(OSError):
             remove_left_behind(self.path, self._file_ids)
-        self.file = None
-        self._report(_describe_loss(self.path, len(self._changed_ids)))
-        self._open()
-        self._write_back()
+        self._report(_LOST.format(self.path))
+        self._reopen()
         return True
 
     def _get_connection(self) -> SqliteConnection:
@@ -292,9 +285,18 @@ class SqliteDatabase:
             if self.file is not None:
                 copy_newest(self.file, self._memory)
 
-    def _rescue_sessions(self, session_ids: Iterable[str]) -> None:
-        """Write the cached sessions to the database in use, if they cannot be read from it."""
-        for session_id in self._cache.stored_sessions.keys() & set(session_ids):
+    def _reopen(self, damaged: FileIds = ()) -> None:
+        """Open the file again, and write the cached sessions to it if it does not contain them."""
+        with suppress(sqlite3.Error):
+            if self.file is not None:
+                self.file.close()
+        self.file = None
+        self._open(damaged)
+        self._write_back()
+        self._rescue_sessions()
+
+    def _rescue_sessions(self) -> None:
+        for session_id in tuple(self._cache.stored_sessions):
             self.write(self._cache.rescue, session_id)
 
     def _report(self, *sentences: str) -> None:
@@ -313,26 +315,18 @@ class SqliteDatabase:
             return False
         cause = explain_error(error)
         if is_damage(error) or (cause is None and not _is_sound(self.file)):
+            # A disk that damages every new file is not tried without a pause.
             if time.monotonic() >= self._replaced_until:
-                self._replace_file(self.file)
-            else:
-                self._report(_FAILURE.format(self.path, "it was damaged again"))
-                self._use_memory()
+                self._replaced_until = time.monotonic() + self._retry_seconds
+                self._reopen(self._file_ids)
+                return True
+            cause = "it was damaged again"
         elif cause is None:
             return False
-        else:
-            self._report(_FAILURE.format(self.path, cause))
-            self._use_memory()
-        self._rescue_sessions(self._cache.stored_sessions)
+        self._report(_FAILURE.format(self.path, cause))
+        self._use_memory()
+        self._rescue_sessions()
         return True
-
-    def _replace_file(self, damaged: SqliteConnection) -> None:
-        # A disk that damages every new file is not tried without a pause.
-        self._replaced_until = time.monotonic() + self._retry_seconds
-        with suppress(sqlite3.Error):
-            damaged.close()
-        self.file = None
-        self._open(self._file_ids)
 
     def _retry_file(self, *, now: bool = False) -> None:
         """Use the file again, if a retry is due and it can be written to."""
@@ -354,7 +348,9 @@ class SqliteDatabase:
                 copy_newer(self._memory, self.file, self._changed_ids)
         except sqlite3.Error as error:
             if is_damage(error):
-                self._replace_file(self.file)
+                self.file.close()
+                self.file = None
+                self._open(self._file_ids)
             elif (cause := explain_error(error)) is not None:
                 self._report(_FAILURE.format(self.path, cause))
             return False
@@ -376,14 +372,6 @@ def _report_failed_delete() -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         cause = (explain_error(error) if isinstance(error, sqlite3.Error) else error.strerror) or "the store is damaged"
         raise SessionError(f"The session could not be deleted: {cause}.") from None
-
-
-def _describe_loss(path: str, count: int) -> str:
-    sentence = f"The session store {path} was removed or replaced while it was in use. "
-    if not count:
-        return f"{sentence}Sessions are now saved in the new store."
-    sessions, verb = ("session", "was") if count == 1 else (f"{count} sessions", "were")
-    return f"{sentence}The {sessions} from this process {verb} saved again; all other sessions are lost."
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +441,7 @@ def _fill_new(database: OpenedDatabase, aside: str) -> OpenedDatabase:
         # With this pragma, SQLite can read tables even if parts of the schema are invalid.
         source.execute("PRAGMA writable_schema = ON")
         if database.connection is not None:
-            count = rescue_sessions(source, database.connection)
+            count = copy_newest(source, database.connection)
     sentence = f"The session store was damaged. It is kept as {aside}, and a new store was created"
     sessions = "session" if count == 1 else f"{count} sessions"
     sentence += f" with the {sessions} that could be read." if count else "."

@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from itertools import accumulate, takewhile
 from sqlite3 import Connection
 from typing import Any
 
@@ -149,22 +148,24 @@ def delete_session(connection: SqliteConnection, session_id: str) -> None:
     connection.execute("DELETE FROM origin WHERE id NOT IN (SELECT origin FROM opaque)")
 
 
-def copy_newest(source: SqliteConnection, target: SqliteConnection) -> None:
-    """Copy the newest sessions, at most 256 MiB of them, to an empty database, and the usage of this day."""
-    with suppress(sqlite3.Error):
-        sizes = source.execute("SELECT id, size FROM session ORDER BY updated DESC").fetchall()
-        totals = accumulate(read_number(size) for _, size in sizes)
-        within = takewhile(lambda pair: pair[1] <= _MAX_COPIED_BYTES, zip(sizes, totals, strict=True))
+def copy_newest(source: SqliteConnection, target: SqliteConnection) -> int:
+    """Copy the newest sessions that can be read, at most 256 MiB of them, and the usage of this day.
+
+    Return the number of sessions.
+    """
+    count = size = 0
+    with suppress(sqlite3.Error, UnicodeError):
         for row in _select(source, "usage", "day >= ?", read_utc_date().isoformat()):
             _insert(target, "usage", row)
-        copy_readable(source, target, [session_id for (session_id, _), _ in within])
-
-
-def copy_readable(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
-    """Copy the sessions that can be read."""
-    for session_id in session_ids:
-        with suppress(sqlite3.Error), begin_transaction(target):
-            _replace_rows(target, _read_rows(source, session_id))
+    with suppress(sqlite3.Error, UnicodeError):
+        for session_id, stored_size in source.execute("SELECT id, size FROM session ORDER BY updated DESC"):
+            size += read_number(stored_size)
+            if size > _MAX_COPIED_BYTES:
+                break
+            with suppress(sqlite3.Error, UnicodeError), begin_transaction(target):
+                _replace_rows(target, _read_rows(source, session_id))
+                count += 1
+    return count
 
 
 def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:
@@ -172,38 +173,6 @@ def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: 
     for session_id in session_ids:
         if (read_revision(target, session_id) or 0) <= (read_revision(source, session_id) or 0):
             _replace_rows(target, _read_rows(source, session_id))
-
-
-def rescue_sessions(source: SqliteConnection, target: SqliteConnection) -> int:
-    """Copy everything that can be read from a damaged database. Return the number of sessions.
-
-    Tables are read from both ends without indexes, because parts of them may be damaged.
-    """
-    target.execute("PRAGMA foreign_keys = OFF")
-    with begin_transaction(target):
-        for table in ("origin", *SESSION_TABLES, "usage"):
-            # Rows of usage have no key, so a second pass could repeat them.
-            for order in ("ASC", "DESC")[: 1 if table == "usage" else 2]:
-                with suppress(sqlite3.Error, UnicodeError):
-                    _rescue_rows(source, target, table, order)
-        target.execute("DELETE FROM session WHERE typeof(id) != 'text'")
-        for table, key in SESSION_TABLES.items():
-            target.execute(f"DELETE FROM {table} WHERE {key} NOT IN (SELECT id FROM session)")  # noqa: S608 - constants
-    target.execute("PRAGMA foreign_keys = ON")
-    [(count,)] = target.execute("SELECT count(*) FROM session")
-    return int(count)
-
-
-def _rescue_rows(source: SqliteConnection, target: SqliteConnection, table: str, order: str) -> None:
-    """Copy rows one by one, so that all rows before a damaged row are copied. An older store may have fewer columns."""
-    rows = source.execute(f"SELECT * FROM {table} NOT INDEXED ORDER BY rowid {order}")  # noqa: S608 - constants
-    names = [name for name, *_ in rows.description]
-    known = [at for at, name in enumerate(names) if name in list_columns(table)]
-    columns, marks = ", ".join(names[at] for at in known), ", ".join("?" * len(known))
-    target.executemany(
-        f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608 - constants
-        ([row[at] for at in known] for row in rows),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,14 +44,6 @@ async def check_goes_on(talk: Talk) -> None:
 
 
 @pytest.mark.timing
-async def test_cancel_right_after_the_prompt(begin: Begin) -> None:
-    talk = await begin(*[say("a")] * 2)
-    running = talk.send("Go.")
-    await check_cancelled(talk, running)
-    await check_goes_on(talk)
-
-
-@pytest.mark.timing
 @pytest.mark.parametrize("late", [CANCELLED, YES])
 async def test_late_answer_does_not_answer_the_next_question(begin: Begin, late: Json) -> None:
     talk = await begin(answer(EDIT), say("a"), files=FILES)
@@ -81,15 +73,14 @@ async def test_cancel_of_nothing_is_ignored(begin: Begin) -> None:
     assert await talk.prompt("Go.") == "end_turn"
 
 
-@pytest.mark.parametrize("count", [2, 5])
-async def test_more_cancels_change_nothing(begin: Begin, count: int) -> None:
+async def test_more_cancels_change_nothing(begin: Begin) -> None:
     """The cancels come in one read. What the model is told next shows that the first one was recorded."""
     talk = await begin(answer(EDIT), say("a"), files=FILES)
     talk.peer.handlers["session/request_permission"] = leave_unanswered
     running = talk.send("Go.")
     await talk.client.wait_for(lambda: talk.client.requests("session/request_permission"))
     cancel = json.dumps({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": talk.session}})
-    talk.client.send_line("\n".join([cancel] * count).encode())
+    talk.client.send_line("\n".join([cancel] * 5).encode())
     assert (await running)["stopReason"] == "cancelled"
     await check_goes_on(talk)
     assert "Not applied: a.py." in json.dumps(talk.provider.requests[-1].body["messages"])
@@ -111,7 +102,7 @@ async def test_cancel_reaches_one_session(begin: Begin) -> None:
     assert other.text == "ab"
 
 
-@pytest.mark.parametrize("identity", [None, "a text", 10_000])
+@pytest.mark.parametrize("identity", ["a text", 10_000])
 async def test_cancel_request_ends_a_prompt(begin: Begin, identity: Json) -> None:
     """The answer is the error -32800, or a result that says `cancelled`."""
     hold = Hold()

@@ -25,29 +25,41 @@ def last_prompt(talk: Talk) -> str:
     return str(talk.provider.requests[-1].body["messages"][-1]["content"])
 
 
-def refuse(code: int) -> Any:
-    def handler(_: Json) -> Json:
-        raise Refuse(code, "No.")
-
-    return handler
+def refuse(_: Json) -> Json:
+    raise Refuse(-32603, "The user has closed the window.")
 
 
-@pytest.mark.parametrize(
-    ("handler", "reason"),
-    [
-        (refuse(-32601), "the editor could not ask you"),
-        (lambda _: {"outcome": {"outcome": "selected", "optionId": "other"}}, "the editor gave no valid answer"),
-        (lambda _: None, "the editor gave no valid answer"),
-        (lambda _: {"outcome": 7}, "the editor gave no valid answer"),
-        (lambda _: {"outcome": {"outcome": "selected", "optionId": "reject"}}, "you rejected it"),
-    ],
-)
-async def test_reason_of_a_rejection_is_true(begin: Begin, handler: Any, reason: str) -> None:
-    talk = await begin(answer(EDIT), say("Done."), files=FILES)
-    talk.peer.handlers["session/request_permission"] = handler
-    assert await talk.prompt("Change it.") == "end_turn"
+REJECTED: dict[str, tuple[Any, str]] = {
+    "by its id": ("reject", "you rejected it"),
+    "by its kind": ("reject_once", "you rejected it"),
+    "an error": (refuse, "the editor could not ask you"),
+    "an unknown option": ("no-such-option", "the editor gave no valid answer"),
+    "nothing": (lambda _: None, "the editor gave no valid answer"),
+    "nothing chosen": ({"outcome": {"outcome": "selected"}}, "the editor gave no valid answer"),
+    "another outcome": ({"outcome": {"outcome": "later", "optionId": "once"}}, "the editor gave no valid answer"),
+    "another form": ({"optionId": "once"}, "the editor gave no valid answer"),
+    "a number": ({"outcome": 7}, "the editor gave no valid answer"),
+    "a list of options": (
+        {"outcome": {"outcome": "selected", "optionId": ["once"]}},
+        "the editor gave no valid answer",
+    ),
+}
+
+
+async def test_every_other_answer_rejects_with_its_reason(begin: Begin) -> None:
+    edits = [step for _ in REJECTED for step in (answer(EDIT), say("Done."))]
+    talk = await begin(*edits, files=FILES)
+    for choice, reason in REJECTED.values():
+        if callable(choice):
+            talk.peer.handlers["session/request_permission"] = choice
+        else:
+            talk.peer.handlers["session/request_permission"] = talk.peer.choose
+            talk.peer.choices = [choice]
+        assert await talk.prompt("Change it.") == "end_turn"
+        assert talk.outside.told()[-1] == f"Note: a.py was not changed: {reason}."
     assert talk.peer.writes == []
-    assert talk.outside.told() == [f"Note: a.py was not changed: {reason}."]
+    assert talk.edit_statuses() == ["failed"] * len(REJECTED)
+    assert talk.peer.text("a.py") == (talk.root / "a.py").read_text() == LINES
 
 
 async def test_written_file_is_not_called_unapplied_after_a_cancel(begin: Begin) -> None:

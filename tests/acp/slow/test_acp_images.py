@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import pytest
-
 from tests.acp.conftest import Begin
 from tests.acp.talk import Talk, refusal
 from tests.e2e.acting import say
@@ -68,13 +66,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-async def test_wrong_images_are_refused_before_the_call(begin: Begin, case: str) -> None:
+async def test_wrong_images_are_refused_before_the_call(begin: Begin) -> None:
     talk = await begin(say("Fine."))
-    wrong, sentence = WRONG[case]
-    error = await refusal(talk.send("Look.", wrong))
-    assert sentence in error.message
-    assert "Image 1" in error.message
+    for wrong, sentence in WRONG.values():
+        error = await refusal(talk.send("Look.", wrong))
+        assert ("Image 1" in error.message, sentence in error.message) == (True, True)
     assert talk.provider.requests == []
     assert await talk.prompt("Hello.") == "end_turn"
 

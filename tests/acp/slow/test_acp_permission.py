@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.acp.client import CANCELLED, Refuse, selected
+from tests.acp.client import CANCELLED, selected
 from tests.acp.conftest import Begin
 from tests.acp.fake_zed import CodeCompanion, FakeZed, Toad
 from tests.acp.talk import Talk, diffs
@@ -22,10 +22,6 @@ COMMANDS = "[commands]\nenabled = true\n"
 EDITS = [answer(edit_file("a.py", "1", "2")), say("Done.")]
 BOTH = [answer(edit_file("a.py", "1", "2"), edit_file("b.py", "1", "2")), say("Done.")]
 ECHO = answer(tool("run_command", argv=["echo", "hello"]))
-
-
-def refuse(_: Json) -> Json:
-    raise Refuse(-32603, "The user has closed the window.")
 
 
 @pytest.mark.parametrize("peer", [FakeZed, CodeCompanion, Toad])
@@ -43,29 +39,6 @@ async def test_question_shows_the_whole_diff(begin: Begin, peer: Any) -> None:
     assert talk.peer.writes == [(path, "x = 2\n")]
     assert (talk.root / "a.py").read_text() == "x = 2\n"
     assert talk.edit_statuses() == ["completed"]
-
-
-REJECTED: dict[str, Any] = {
-    "by its id": "reject",
-    "by its kind": "reject_once",
-    "an unknown option": "no-such-option",
-    "an error": refuse,
-    "nothing chosen": {"outcome": {"outcome": "selected"}},
-    "another outcome": {"outcome": {"outcome": "later", "optionId": "once"}},
-    "another form": {"optionId": "once"},
-    "an option that is no text": {"outcome": {"outcome": "selected", "optionId": ["once"]}},
-}
-
-
-@pytest.mark.parametrize("name", REJECTED)
-async def test_every_other_answer_rejects(begin: Begin, name: str) -> None:
-    talk = await begin(*EDITS, files=FILES)
-    talk.peer.choices = [REJECTED[name]]
-    assert await talk.prompt("Two.") == "end_turn"
-    assert talk.peer.writes == []
-    assert talk.peer.text("a.py") == (talk.root / "a.py").read_text() == "x = 1\n"
-    assert talk.edit_statuses() == ["failed"]
-    talk.outside.told()
 
 
 async def test_every_file_has_its_question(begin: Begin) -> None:

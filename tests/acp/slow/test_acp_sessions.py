@@ -131,18 +131,6 @@ async def test_resume_replays_nothing(begin: Begin) -> None:
     assert talk.text == "Still 1."
 
 
-async def test_chat_of_the_language_server_goes_on_here(begin: Begin) -> None:
-    talk = await begin(say("By LSP."), say("By ACP."), session=False)
-    lsp = await RawClient.start(ARGV, cwd=talk.root, env=talk.outside.variables)
-    await lsp.initialize(talk.root, options={"model": MODEL})
-    result = await lsp.command("thinklsp.chat", {"prompt": "First."}, token="t")
-    assert await lsp.close() == 0
-    talk.session = result["sessionId"]
-    await talk.client.request("session/load", reopened(talk))
-    assert [u["content"]["text"] for u in replayed(talk)] == ["First.", "By LSP."]
-    assert await talk.prompt("Second.") == "end_turn"
-
-
 async def test_unknown_session_is_never_a_new_one(begin: Begin, tmp_path: Path) -> None:
     talk = await begin(say("Hi."))
     await talk.prompt("Hello.")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acp.client import NoAnswer
 from tests.acp.conftest import Begin
-from tests.acp.fake_zed import CodeCompanion, Silent
+from tests.acp.fake_zed import Silent
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.epilogue import clock
 from tests.support.outside import said
@@ -53,30 +53,3 @@ async def test_write_without_an_answer_is_not_done(begin: Begin) -> None:
     assert (talk.root / "a.py").read_text() == "x = 1\n"
     assert "completed" not in talk.edit_statuses()
     talk.outside.told()
-
-
-async def test_end_of_input_during_a_question_ends_the_agent(begin: Begin) -> None:
-    talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), files=FILES)
-    talk.peer.handlers["session/request_permission"] = unanswered
-    talk.send("Two.")
-    await talk.client.wait_for(lambda: talk.client.requests("session/request_permission"))
-    talk.client.process.stdin.close()
-    assert await talk.client.gone() == 0
-    assert (talk.root / "a.py").read_text() == "x = 1\n"
-
-
-@pytest.mark.timing
-async def test_every_request_is_quick_enough_for_codecompanion(begin: Begin) -> None:
-    """It gives up after 20 s; nothing but a prompt takes longer than a tenth of that."""
-    talk = await begin(say("Hi."), files=FILES, peer=CodeCompanion)
-    assert await talk.client.request("authenticate", {"methodId": "settings"}) == {}
-    assert await talk.prompt("Hello.") == "end_turn"
-    place = {"sessionId": talk.session, "cwd": str(talk.root), "mcpServers": []}
-    for method, params in (
-        ("session/list", {"cwd": str(talk.root)}),
-        ("session/load", place),
-        ("session/set_config_option", {"sessionId": talk.session, "configId": "mode", "value": "ask"}),
-    ):
-        before = len(talk.client.received)
-        await talk.client.request(method, params)
-        assert talk.client.received[-1].at - talk.client.received[before].at < CodeCompanion.limit_seconds / 10

@@ -17,7 +17,6 @@ from tests.support.scripted_model import check_sendable
 from tests.support.stored_sessions import (
     EDIT,
     SPENT,
-    USAGE,
     check_survival,
     database,
     files_of,
@@ -126,19 +125,15 @@ WAYS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_this_process_has_written_stays(way: str, tmp_path: Path) -> None:
+async def test_sessions_in_use_are_saved_again(way: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     async with opened(state) as store:
         session = await store.update((await store.create("w")).id, full_session, SPENT)
-        short, archive = await store.compact(
-            session.id, lambda now: now.replace_conversation(now.conversation[-2:]), "short"
-        )
         idle = await store.update((await store.create("w")).id, full_session, SPENT)
         await store.release(idle.id)
         deleted = await store.update((await store.create("w")).id, full_session)
         await store.delete(deleted.id, "w")
         intent = await store.record_intent(session.id, "w", "t", (EDIT,))
-        before = (await store.report_usage(session.id)).total
         WAYS[way](state)
         grown = await store.update(session.id, lambda now: one_turn(0, now), SPENT)
         await store.settle_edit(intent, {EDIT.uri: "applied"})
@@ -158,11 +153,7 @@ async def test_what_this_process_has_written_stays(way: str, tmp_path: Path) -> 
             assert await after.get(session.id, "w") == grown
             assert await after.get(idle.id, "w") == idle
             assert {summary.id for summary in await after.list_sessions(None)} == {session.id, idle.id}
-            assert (await after.read_archive(session.id, archive)).conversation == session.conversation
-            assert (await after.report_usage(session.id)).total == before + USAGE
-            assert (await after.find_written_turn("w")) is not None
     assert {path.stat().st_mode & 0o077 for path in files_of(state / "sessions")} == {0}
-    assert short.id == session.id
 
 
 async def test_a_database_that_was_moved_is_left_whole(tmp_path: Path) -> None:

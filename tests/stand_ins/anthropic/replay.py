@@ -1,7 +1,6 @@
 """Checks that clients send thinking blocks back unmodified, complete, and after unchanged messages.
 
-A request must contain all thinking from the current tool loop. For this check, the simulator remembers a limited number
-of recent answers. Thinking from older answers may be missing.
+A request must contain all thinking from the current tool loop. Thinking from earlier turns may be missing.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
 
 @dataclass(frozen=True, slots=True)
 class ThinkingSignature:
-    """The signed data of a thinking block.
+    """What the signature of a thinking block stands for.
 
     `answer` is the ID of the answer that contains the block. `text` is a hash of the readable thinking, or None if the
-    thinking was omitted. `prefix` is a hash of everything before the answer except thinking. `earlier_marks` identifies
-    the preceding thinking blocks.
+    thinking was omitted. `prefix` is a hash of everything before the answer except thinking.
     """
 
     kind: Literal["thinking", "redacted_thinking"]
@@ -38,21 +36,12 @@ class ThinkingSignature:
     place: int
     text: str | None
     prefix: str
-    earlier_marks: tuple[str, ...]
     tokens: int
-
-
-def compute_mark(signature: str) -> str:
-    """Return a short hash of a thinking block's signature, which identifies the block."""
-    return hash_text(signature)[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedAnswer:
-    """An answer that the simulator sent.
-
-    `order` identifies the answer's signed blocks by the hashes of their signatures, and its tool calls by their IDs.
-    """
+    """An answer of the stand-in. `order` contains the signatures and the tool call IDs of its blocks."""
 
     id: str
     model: str
@@ -66,38 +55,33 @@ class IssuedAnswer:
 class AnthropicReplay:
     """The result of checking the thinking blocks in a request.
 
-    `accepted_marks` identifies the blocks that the model reads, in order. `tokens` maps the path of each of these
-    blocks to its token count. `is_unbound` is true if the messages before a block have changed, so that all later
-    thinking is dropped. `prefix` is a hash of the entire conversation, for signing the next answer.
+    `tokens` maps the path of each block that the model reads to its token count. `prefix` is a hash of the entire
+    conversation, for signing the next answer.
     """
 
     mode: AnthropicThinkingMode
     prefix: str
-    accepted_marks: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     dropped_blocks: list[dict[str, str]] = field(default_factory=list)
-    is_unbound: bool = False
 
 
 class IssuedAnswers:
-    """Recent answers that the next request must contain, which are paused answers and answers with tool calls."""
+    """The answers that the next request must contain, which are paused answers and answers with tool calls."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, IssuedAnswer] = {}
-        self._by_key: dict[str, str] = {}
+        self._answers: dict[str, IssuedAnswer] = {}
 
-    def remember(self, answer: IssuedAnswer, calls: Iterable[str], content: Sequence[Mapping[str, Any]]) -> None:
-        self.answers[answer.id] = answer
-        for key in (*calls, compute_content_key(content)):
-            self._by_key[key] = answer.id
+    def remember(self, answer: IssuedAnswer, content: Sequence[Mapping[str, Any]]) -> None:
+        """Make an answer known by its ID, by its signatures and tool calls, and by a hash of its content."""
+        for key in (answer.id, *answer.order, compute_content_key(content)):
+            self._answers[key] = answer
 
-    def find(self, key: str) -> IssuedAnswer | None:
-        """Return the answer with the given tool call ID or the given hash of its entire content, or None."""
-        return self.answers.get(self._by_key.get(key, ""))
+    def find(self, key: str | None) -> IssuedAnswer | None:
+        return self._answers.get(key or "")
 
 
 class AnthropicReplayCheck:
-    """A checker for the thinking blocks in a request. Call `check_blocks` before `is_continuation`."""
+    """A checker for the thinking blocks in a request."""
 
     def __init__(
         self,
@@ -108,119 +92,86 @@ class AnthropicReplayCheck:
         issued_answers: IssuedAnswers,
     ) -> None:
         self._conversation = conversation
+        self._blocks = conversation.blocks
         self._traits = traits
         self._issued_answers = issued_answers
-        self._chain = build_prefix_chain(body, conversation.blocks)
+        self._chain = _build_prefix_chain(body, conversation.blocks)
         self._signatures = {
-            block.path: _verify_signature(block, signer)
-            for block in conversation.blocks
-            if block.kind in SIGNATURE_KEYS
+            block.path: _verify_signature(block, signer) for block in self._blocks if block.kind in SIGNATURE_KEYS
         }
-        self._marks_by_answer: dict[str, set[str]] = {}
-        for block in conversation.blocks:
-            if block.kind in SIGNATURE_KEYS:
-                self._marks_by_answer.setdefault(self._signatures[block.path].answer, set()).add(
-                    _compute_block_mark(block)
-                )
 
     def check_blocks(self, mode: AnthropicThinkingMode) -> AnthropicReplay:
         """Check all thinking blocks in the request. Raises RequestRejected for the first invalid block."""
         replay = AnthropicReplay(mode, self._chain[-1])
-        for position, block in enumerate(self._conversation.blocks):
+        for position, block in enumerate(self._blocks):
             if block.kind in SIGNATURE_KEYS:
                 self._check_block(block, position, replay)
         if mode.kind != "disabled":
-            self._check_tool_loop(replay)
+            self._check_tool_loop({entry["path"] for entry in replay.dropped_blocks})
         replay.mode = self._resolve_mode(mode)
         return replay
 
     def is_continuation(self) -> bool:
         """Return True if the conversation ends with a paused answer, which the model continues."""
-        last = self._conversation.blocks[-1].message if self._conversation.blocks else -1
-        content = [block for block in self._conversation.blocks if block.message == last]
+        content = [block for block in self._blocks if block.message == self._blocks[-1].message]
         values = [block.value for block in content]
         # If an answer was paused twice, a client may send back both parts in a single message.
-        endings = (self._issued_answers.find(compute_content_key(values[start:])) for start in range(len(values)))
-        issued = self._find_issued_answer(content) or next(filter(None, endings), None)
+        keys = [_find_token(block) for block in content]
+        keys += [compute_content_key(values[start:]) for start in range(len(values))]
+        issued = next(filter(None, map(self._issued_answers.find, keys)), None)
         if issued is not None:
             return issued.is_paused
-        results = {str(block.value.get("tool_use_id")) for block in content}
+        results = {str(value.get("tool_use_id")) for value in values}
         return any(b.kind == "server_tool_use" and str(b.value.get("id")) not in results for b in content)
 
     def _check_block(self, block: AnthropicBlock, position: int, replay: AnthropicReplay) -> None:
         seal = self._signatures[block.path]
         if block.kind == "thinking" and seal.text not in (None, hash_text(block.value["thinking"])):
-            if self._conversation.is_in_tool_loop(block):
-                _reject_modified(block)
-            _reject_signature(block)
+            (_reject_modified if self._conversation.is_in_tool_loop(block) else _reject_signature)(block)
         reason = None
         if seal.model != self._traits.id:
             reason = "model_binding_mismatch"
-        elif replay.is_unbound or not self._has_matching_prefix(seal, position, replay):
+        elif self._traits.bound and seal.prefix not in self._list_prefixes(position):
             if not replay.mode.drop_unbound:
                 _reject_unbound(block, replay.mode)
-            replay.is_unbound = True
             reason = "prefix_binding_mismatch"
         if reason is None:
-            replay.accepted_marks.append(_compute_block_mark(block))
             replay.tokens[block.path] = seal.tokens
         else:
             replay.dropped_blocks.append({"type": "thinking_dropped", "path": block.path, "reason": reason})
 
-    def _has_matching_prefix(self, seal: ThinkingSignature, position: int, replay: AnthropicReplay) -> bool:
-        """Return True if everything before a block is unchanged, except that the oldest thinking may be missing."""
-        if not self._traits.bound:
-            return True
-        before = tuple(mark for mark in replay.accepted_marks if mark not in self._marks_by_answer[seal.answer])
-        if (
-            len(before) > len(seal.earlier_marks)
-            or before != seal.earlier_marks[len(seal.earlier_marks) - len(before) :]
-        ):
-            return False
-        return seal.prefix in self._list_prefixes(position)
-
-    def _check_tool_loop(self, replay: AnthropicReplay) -> None:
+    def _check_tool_loop(self, dropped: set[str]) -> None:
         """Check that all answers in the current tool loop are complete and in order, including their thinking."""
-        loop = [block for block in self._conversation.blocks if block.message >= self._conversation.state.start]
-        positions = {block.path: position for position, block in enumerate(self._conversation.blocks)}
-        dropped = {entry["path"] for entry in replay.dropped_blocks}
-        issued_runs: list[tuple[list[AnthropicBlock], Sequence[IssuedAnswer]]] = []
-        is_edited = False
-        for role, run in group_by_role(loop):
-            if role == "assistant" and not any(block.path in dropped for block in run):
-                answers = self._find_answers(run)
-                issued_runs.append((run, answers))
-                prefixes = self._list_prefixes(positions[run[-1].path])
-                is_edited |= any(issued.prefix not in prefixes for issued in answers)
+        loop = [block for block in self._blocks if block.message >= self._conversation.state.start]
+        runs = [run for role, run in group_by_role(loop) if role == "assistant"]
+        found = [(run, self._find_answers(run)) for run in runs if not any(block.path in dropped for block in run)]
+        is_edited = any(
+            issued.prefix not in self._list_prefixes(self._blocks.index(run[-1]))
+            for run, answers in found
+            for issued in answers
+        )
         # Clients that changed earlier messages must omit all thinking, according to the service's documentation.
         if is_edited and not any(block.kind in SIGNATURE_KEYS for block in loop):
             return
-        for run, answers in issued_runs:
+        for run, answers in found:
             _check_run(run, answers)
 
     def _find_answers(self, run: Sequence[AnthropicBlock]) -> Sequence[IssuedAnswer]:
-        """Return the remembered answers that an assistant message contains.
-
-        Return an empty sequence if an answer is not remembered or came from another model.
-        """
-        answers: dict[str, IssuedAnswer] = {}
-        for block in run:
-            if _find_token(block) is not None:
-                issued = self._find_issued_answer([block])
-                if issued is None or issued.model != self._traits.id:
-                    return ()
-                answers[issued.id] = issued
-        return tuple(answers.values())
+        """Return the answers in an assistant message, or an empty sequence if one is unknown or another model's."""
+        tokens = [token for block in run if (token := _find_token(block)) is not None]
+        answers = [self._issued_answers.find(token) for token in tokens]
+        known = [issued for issued in answers if issued is not None and issued.model == self._traits.id]
+        return tuple(dict.fromkeys(known)) if len(known) == len(answers) else ()
 
     def _resolve_mode(self, mode: AnthropicThinkingMode) -> AnthropicThinkingMode:
         """Return the thinking mode for the current tool loop.
 
         If the client enables a manual budget during a tool loop, the budget applies only after the loop.
         """
-        loop = [block for block in self._conversation.blocks if self._conversation.is_in_tool_loop(block)]
+        loop = [block for block in self._blocks if self._conversation.is_in_tool_loop(block)]
         if mode.kind != "enabled" or not loop or loop[0].kind in SIGNATURE_KEYS:
             return mode
-        issued = self._find_issued_answer(loop)
+        issued = next(filter(None, (self._issued_answers.find(_find_token(block)) for block in loop)), None)
         if issued is None:
             reject(
                 f"{loop[0].path}.type: Expected `thinking` or `redacted_thinking`, but found `{loop[0].kind}`. When "
@@ -229,24 +180,15 @@ class AnthropicReplayCheck:
             )
         return mode if issued.has_thinking else replace(mode, kind="disabled")
 
-    def _find_issued_answer(self, blocks: Iterable[AnthropicBlock]) -> IssuedAnswer | None:
-        """Return the remembered answer that contains the first tool call or thinking block, or None."""
-        for block in blocks:
-            if block.kind == "tool_use":
-                return self._issued_answers.find(block.value["id"])
-            if block.kind in SIGNATURE_KEYS:
-                return self._issued_answers.answers.get(self._signatures[block.path].answer)
-        return None
-
     def _list_prefixes(self, position: int) -> frozenset[str]:
         """Return the hashes of all prefixes after which the answer at `position` may have started."""
         first = position
-        while first > 0 and self._conversation.blocks[first - 1].role == "assistant":
+        while first > 0 and self._blocks[first - 1].role == "assistant":
             first -= 1
         return frozenset(self._chain[first : position + 1])
 
 
-def build_prefix_chain(body: Mapping[str, Any], blocks: Sequence[AnthropicBlock]) -> list[str]:
+def _build_prefix_chain(body: Mapping[str, Any], blocks: Sequence[AnthropicBlock]) -> list[str]:
     """Return a hash of the prefix before each block, followed by a hash of the entire conversation.
 
     A prefix consists of the tools, the system prompt and the preceding blocks, without thinking and `cache_control`.
@@ -270,27 +212,20 @@ def _normalize(value: Any) -> Any:
             return value
 
 
-def compute_content_key(content: Sequence[Mapping[str, Any]]) -> str:
+def compute_content_key(content: Iterable[Mapping[str, Any]]) -> str:
     """Return a hash of an answer's content. Blank text is ignored, because clients cannot send it back."""
-    return hash_json("content", [_normalize(dict(value)) for value in content if not _is_blank(value)])
+    shown = (block for block in content if block.get("type") != "text" or str(block.get("text")).strip())
+    return hash_json("content", [_normalize(dict(block)) for block in shown])
 
 
-def _is_blank(block: Mapping[str, Any]) -> bool:
-    return block.get("type") == "text" and not str(block.get("text")).strip()
-
-
-def _read_signature(block: AnthropicBlock) -> str:
-    return str(block.value[SIGNATURE_KEYS[block.kind]])
-
-
-def _compute_block_mark(block: AnthropicBlock) -> str:
-    return compute_mark(_read_signature(block))
+def find_value_token(value: Mapping[str, Any]) -> str | None:
+    """Return the signature of a thinking block or the ID of a tool call, or None for another block."""
+    key = {**SIGNATURE_KEYS, "tool_use": "id"}.get(str(value["type"]))
+    return None if key is None else str(value[key])
 
 
 def _find_token(block: AnthropicBlock) -> str | None:
-    if block.kind in SIGNATURE_KEYS:
-        return _compute_block_mark(block)
-    return str(block.value["id"]) if block.kind == "tool_use" else None
+    return find_value_token(block.value)
 
 
 def _check_run(run: Sequence[AnthropicBlock], answers: Sequence[IssuedAnswer]) -> None:
@@ -302,7 +237,7 @@ def _check_run(run: Sequence[AnthropicBlock], answers: Sequence[IssuedAnswer]) -
 
 
 def _verify_signature(block: AnthropicBlock, signer: StateSigner) -> ThinkingSignature:
-    seal = signer.verify(_read_signature(block), ThinkingSignature)
+    seal = signer.verify(_find_token(block) or "", ThinkingSignature)
     if seal is None or seal.kind != block.kind:
         _reject_signature(block)
     return seal

@@ -13,6 +13,7 @@ from pydantic import Field
 from tests.stand_ins.dialect import read_bearer_token
 from tests.stand_ins.rejections import (
     JsonPath,
+    NonEmptyString,
     RequestRejected,
     Shape,
     find_image_fault,
@@ -136,7 +137,12 @@ class _OutputConfig(Shape):
 
 class CacheControl(Shape):
     type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
+
+
+class SystemText(Shape):
+    type: Literal["text"]
+    text: NonEmptyString
+    cache_control: Any = None
 
 
 class _Schema(Shape, extra="allow"):
@@ -165,7 +171,6 @@ class MessageRequest(Shape):
     tools: list[Any] | None = None
     tool_choice: Any = None
     temperature: float | None = None
-    cache_control: CacheControl | None = None
     metadata: Any = None
 
 
@@ -453,50 +458,33 @@ def _check_image(image: _Base64Source, where: str) -> None:
 
 
 def _check_pairs(blocks: Sequence[AnthropicBlock]) -> None:
-    """Check that each tool call and its result match. Results must be at the start of the message after the call."""
+    """Check that each tool call has one result, at the start of the message after the call."""
     seen: set[str] = set()
-    open_calls: dict[str, AnthropicBlock] = {}
+    waiting: list[str] = []
     for role, run in group_by_role(blocks):
         if role == "user":
-            _check_answers(run, open_calls)
-            open_calls = {}
-            continue
-        for call in run:
-            if call.kind == "tool_use":
-                if call.value["id"] in seen:
-                    reject("messages: `tool_use` ids must be unique")
-                seen.add(call.value["id"])
-                open_calls[call.value["id"]] = call
-    _check_answered(open_calls, ())
+            _check_results(run, waiting)
+        waiting = [block.value["id"] for block in run if block.kind == "tool_use"]
+        if len({*seen, *waiting}) < len(seen) + len(waiting):
+            reject("messages: `tool_use` ids must be unique")
+        seen.update(waiting)
+    _check_results((), waiting)
 
 
-def _check_answers(run: Sequence[AnthropicBlock], open_calls: Mapping[str, AnthropicBlock]) -> None:
-    leading: list[str] = []
-    text_seen = False
-    for block in run:
-        if block.kind != "tool_result":
-            text_seen = True
-            continue
-        call_id = block.value["tool_use_id"]
-        if call_id not in open_calls:
-            reject(
-                f"{block.path}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. Each `tool_result` "
-                "block must have a corresponding `tool_use` block in the previous message."
-            )
-        if call_id in leading:
-            reject(f"each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}")
-        if not text_seen:
-            leading.append(call_id)
-    _check_answered(open_calls, leading)
-
-
-def _check_answered(calls: Mapping[str, AnthropicBlock], answered_ids: Sequence[str]) -> None:
-    missing = [call_id for call_id in calls if call_id not in answered_ids]
-    if missing:
+def _check_results(run: Sequence[AnthropicBlock], waiting: Sequence[str]) -> None:
+    results = [block.value["tool_use_id"] for block in run if block.kind == "tool_result"]
+    leading = [block.value.get("tool_use_id") for block in run[: len(results)]]
+    if unexpected := [call_id for call_id in results if call_id not in waiting]:
         reject(
-            f"messages.{calls[missing[0]].message}: tool_use ids were found without tool_result blocks immediately "
-            f"after: {', '.join(missing)}. Each tool_use block must have a corresponding tool_result block at the "
-            "beginning of the next message."
+            f"messages: unexpected `tool_use_id` found in `tool_result` blocks: {unexpected[0]}. Each `tool_result` "
+            "block must have a corresponding `tool_use` block in the previous message."
+        )
+    if len(set(results)) < len(results):
+        reject(f"each tool_use must have a single result. Found multiple `tool_result` blocks with ids: {results}")
+    if missing := [call_id for call_id in waiting if call_id not in leading]:
+        reject(
+            f"messages: tool_use ids were found without tool_result blocks immediately after: {', '.join(missing)}. "
+            "Each tool_use block must have a corresponding tool_result block at the beginning of the next message."
         )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from tests.stand_ins.anthropic.replay import (
@@ -17,7 +16,7 @@ from tests.stand_ins.anthropic.replay import (
     IssuedAnswers,
     ThinkingSignature,
     compute_content_key,
-    compute_mark,
+    find_value_token,
 )
 from tests.stand_ins.anthropic.requests import (
     ANTHROPIC_MODELS,
@@ -26,6 +25,7 @@ from tests.stand_ins.anthropic.requests import (
     AnthropicTraits,
     CacheControl,
     MessageRequest,
+    SystemText,
     build_model_info,
     check_headers,
     check_options,
@@ -49,7 +49,6 @@ from tests.stand_ins.service_state import (
     CacheUnit,
     InputUsage,
     StateSigner,
-    build_cache_units,
     compute_usage,
     hash_text,
 )
@@ -72,7 +71,7 @@ class _AcceptedRequest:
     request: MessageRequest
     context: AnthropicAnswerContext
     conversation: AnthropicConversation
-    cache_units: tuple[CacheUnit, ...]
+    cache_units: list[CacheUnit]
 
 
 class AnthropicDialect(Dialect):
@@ -117,7 +116,7 @@ class AnthropicDialect(Dialect):
         replay = check.check_blocks(mode)
         if body["messages"][-1]["role"] == "assistant" and not check.is_continuation():
             reject("This model does not support assistant message prefill.")
-        items = _list_cache_units(request, body, conversation, traits, replay)
+        items = _list_cache_units(request, conversation, traits, replay)
         total, window = sum(item.tokens for item in items), self._resolve_window(traits.window)
         if total > window:
             reject(f"prompt is too long: {total} tokens > {window} maximum")
@@ -138,7 +137,7 @@ class AnthropicDialect(Dialect):
         input_usage = self._cache.count_request(accepted.cache_units, context.traits.cache_minimum)
         message = write_message(answer, context, input_usage, self._signer)
         if message.calls or message.issued.is_paused:
-            self._issued_answers.remember(message.issued, message.calls, message.content)
+            self._issued_answers.remember(message.issued, message.content)
 
         def encode_error(error: RequestRejected) -> bytes:
             return send_event(self._build_error_value(received, error), "error").data
@@ -164,91 +163,35 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
 
 
 def _list_cache_units(
-    request: MessageRequest,
-    body: Mapping[str, Any],
-    conversation: AnthropicConversation,
-    traits: AnthropicTraits,
-    replay: AnthropicReplay,
-) -> tuple[CacheUnit, ...]:
+    request: MessageRequest, conversation: AnthropicConversation, traits: AnthropicTraits, replay: AnthropicReplay
+) -> list[CacheUnit]:
     """Divide a request into units for the prompt cache. Raises RequestRejected for invalid cache breakpoints."""
-    units = list(_iter_contents(request, body, conversation, traits, replay))
-    marks = [unit.ttl for unit in units]
-    if request.cache_control is not None:
-        _mark_last(request.cache_control, units, marks)
-    ttls = [ttl for ttl in marks if ttl is not None]
-    if len(ttls) > _MAX_BREAKPOINTS:
-        reject(f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {len(ttls)}.")
-    if any(before == "5m" and after == "1h" for before, after in pairwise(ttls)):
-        reject(
-            "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. Note that blocks are "
-            "processed in the following order: `tools`, `system`, `messages`."
-        )
-    return build_cache_units("", ((unit.content, unit.tokens, ttl) for unit, ttl in zip(units, marks, strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class _CacheContent:
-    """A unit for the prompt cache, such as a tool or a message block. `content` identifies the unit."""
-
-    content: str
-    tokens: int
-    ttl: str | None = None
-    thinking: bool = False
-
-
-def _iter_contents(
-    request: MessageRequest,
-    body: Mapping[str, Any],
-    conversation: AnthropicConversation,
-    traits: AnthropicTraits,
-    replay: AnthropicReplay,
-) -> Iterator[_CacheContent]:
-    opening = f"{traits.id}\n"
-    for index, tool in enumerate(request.tools or ()):
-        yield _build_content(tool, traits, f"tools.{index}", opening)
-        opening = ""
-    for index, part in enumerate(list_content_blocks(request.system or [])):
-        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            reject(f"system.{index}: Input should be a text block")
-        if not part["text"]:
-            reject("system: text content blocks must be non-empty")
-        yield _build_content(part, traits, f"system.{index}", opening + "system\n")
-        opening = ""
     mode = replay.mode
-    opening += f"{mode.kind} {mode.budget} {mode.effort}\n"
+    units = [CacheUnit(traits.id, 0, is_marked=False)]
+    for place, parts in (("tools", request.tools or ()), ("system", list_content_blocks(request.system or []))):
+        units += (_build_unit(part, traits, f"{place}.{index}", place) for index, part in enumerate(parts))
+    units.append(CacheUnit(f"{mode.kind} {mode.budget} {mode.effort}", 0, is_marked=False))
     for block in conversation.blocks:
-        if block.kind in SIGNATURE_KEYS:
-            tokens = replay.tokens.get(block.path)
-            earlier_turn = block.message < conversation.state.start
-            if tokens is None or (earlier_turn and not traits.keeps_thinking):
-                continue
-            yield _CacheContent(f"{opening}{json.dumps(block.value)}", tokens, thinking=True)
-        else:
-            yield _build_content(block.value, traits, block.path, f"{opening}{block.role}\n")
-        opening = ""
+        if block.kind not in SIGNATURE_KEYS:
+            units.append(_build_unit(block.value, traits, block.path, block.role))
+        elif block.path in replay.tokens and (traits.keeps_thinking or block.message >= conversation.state.start):
+            units.append(CacheUnit(json.dumps(block.value), replay.tokens[block.path], is_marked=False))
+    marks = sum(unit.is_marked for unit in units)
+    if marks > _MAX_BREAKPOINTS:
+        reject(f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {marks}.")
+    return units
 
 
-def _build_content(value: Mapping[str, Any], traits: AnthropicTraits, place: str, opening: str) -> _CacheContent:
-    ttl = None
+def _build_unit(value: Any, traits: AnthropicTraits, place: str, opening: str) -> CacheUnit:
+    if opening == "system":
+        read_shape(SystemText, value, (place,))
     if (control := value.get("cache_control")) is not None:
-        ttl = read_shape(CacheControl, control, (place, "cache_control")).ttl or "5m"
-    bare = {key: item for key, item in value.items() if key != "cache_control"}
+        read_shape(CacheControl, control, (place, "cache_control"))
     # Preserve the order of keys, because a tool call with reordered arguments is not found in the prompt cache.
-    content = json.dumps(bare, ensure_ascii=False)
+    content = json.dumps({key: item for key, item in value.items() if key != "cache_control"}, ensure_ascii=False)
     text = str(value["text"]) if value.get("type") == "text" else content
     tokens = _IMAGE_TOKENS if value.get("type") == "image" else 3 + traits.count_tokens(text)
-    return _CacheContent(f"{opening}{content}", tokens, ttl)
-
-
-def _mark_last(control: CacheControl, units: Sequence[_CacheContent], marks: list[str | None]) -> None:
-    """Apply a top-level `cache_control` to the last block that can have a cache breakpoint."""
-    ttl = control.ttl or "5m"
-    last = max((i for i, unit in enumerate(units) if not unit.thinking), default=None)
-    if last is None:
-        return
-    if marks[last] not in (None, ttl):
-        reject("cache_control: the last block already has a cache_control with a different ttl")
-    marks[last] = ttl
+    return CacheUnit(f"{opening} {content}", tokens, control is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +366,6 @@ class _Writer(AnswerWriter[StreamedBlock]):
             self._signature_count,
             None if readable is None else hash_text(readable),
             replay.prefix,
-            tuple(replay.accepted_marks),
             self._count_tokens(thought),
         )
         self._signature_count += 1
@@ -436,12 +378,7 @@ class _Writer(AnswerWriter[StreamedBlock]):
 def _build_issued_answer(
     blocks: tuple[StreamedBlock, ...], context: AnthropicAnswerContext, *, is_paused: bool
 ) -> IssuedAnswer:
-    content = [entry.block for entry in blocks]
-    order = [
-        compute_mark(block[SIGNATURE_KEYS[block["type"]]]) if block["type"] in SIGNATURE_KEYS else block["id"]
-        for block in content
-        if block["type"] in (*SIGNATURE_KEYS, "tool_use")
-    ]
+    order = [token for entry in blocks if (token := find_value_token(entry.block)) is not None]
     return IssuedAnswer(
         context.answer_id, context.traits.id, tuple(order), context.replay.prefix, context.replay.mode.is_on, is_paused
     )
@@ -449,12 +386,11 @@ def _build_issued_answer(
 
 def _build_usages(figures: AnswerUsage) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the usage for the `message_start` event and the usage for the final `message_delta` event."""
-    cache_writes = sum(figures.cache_writes.values())
     first: dict[str, Any] = {
-        "input_tokens": max(figures.input - figures.cache_read - cache_writes, 0),
-        "cache_creation_input_tokens": cache_writes,
+        "input_tokens": max(figures.input - figures.cache_read - figures.cache_write, 0),
+        "cache_creation_input_tokens": figures.cache_write,
         "cache_read_input_tokens": figures.cache_read,
-        "cache_creation": {f"ephemeral_{ttl}_input_tokens": tokens for ttl, tokens in figures.cache_writes.items()},
+        "cache_creation": {"ephemeral_5m_input_tokens": figures.cache_write, "ephemeral_1h_input_tokens": 0},
         "output_tokens": 2,
         "service_tier": "standard",
     }

@@ -44,7 +44,6 @@ from tests.stand_ins.service_state import (
     CacheUnit,
     InputUsage,
     StateSigner,
-    build_cache_units,
     compute_usage,
     estimate_tokens,
     hash_json,
@@ -92,7 +91,7 @@ class _AcceptedRequest:
     body: Mapping[str, Any]
     context: ChatAnswerContext
     conversation: ChatConversation
-    cache_units: tuple[CacheUnit, ...]
+    cache_units: list[CacheUnit]
 
 
 class ChatDialect(Dialect):
@@ -199,27 +198,22 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     )
 
 
-def _list_cache_units(body: Mapping[str, Any], conversation: ChatConversation) -> tuple[CacheUnit, ...]:
+def _list_cache_units(body: Mapping[str, Any], conversation: ChatConversation) -> list[CacheUnit]:
     """Divide a request into units for the prompt cache. Each tool and each message is a unit."""
-    model = str(body["model"])
-    needs_mark = "claude" in model
-    units = _iter_contents(body, conversation)
-    return build_cache_units(
-        model, ((unit, n, "5m" if is_marked or not needs_mark else None) for unit, n, is_marked in units)
-    )
-
-
-def _iter_contents(body: Mapping[str, Any], conversation: ChatConversation) -> Iterator[tuple[str, int, bool]]:
-    """Yield the content and the token count of each tool and message, and whether it has a cache mark."""
-    for tool in body.get("tools") or ():
-        content = json.dumps(tool)
-        yield content, 3 + estimate_tokens(content), _CACHE_MARK in tool
+    model = body["model"]
+    units = [CacheUnit(model, 0), *(_build_tool_unit(tool) for tool in body.get("tools") or ())]
     for message in conversation.messages:
         parts = message["content"] if isinstance(message.get("content"), list) else []
-        is_marked = _CACHE_MARK in message or any(_CACHE_MARK in part for part in parts)
+        is_marked = "claude" not in model or any(_CACHE_MARK in part for part in parts)
         text_only = all(part["type"] == "text" for part in parts)
-        unit = {**message, "content": join_text(message)} if text_only else message
-        yield json.dumps(unit), 3 + _count_message_tokens(message), is_marked
+        content = json.dumps({**message, "content": join_text(message)} if text_only else message)
+        units.append(CacheUnit(content, 3 + _count_message_tokens(message), is_marked))
+    return units
+
+
+def _build_tool_unit(tool: Mapping[str, Any]) -> CacheUnit:
+    content = json.dumps(tool)
+    return CacheUnit(content, 3 + estimate_tokens(content), is_marked=False)
 
 
 def _count_message_tokens(message: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """Checks that clients send each thought signature back on the part on which it arrived.
 
-A signature contains a hash of the entire answer. The number of answers in a conversation can therefore be determined
-from the signatures, even if a client joins the parts of a paused answer.
+A signature stands for the marks of its whole answer, in order. The signatures also tell how many answers a conversation
+has, although a client joins the parts of a paused answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tests.stand_ins.google.requests import GoogleContent, GoogleConversation, GoogleTraits, decode_base64
 from tests.stand_ins.rejections import reject
-from tests.stand_ins.service_state import StateSigner, hash_json, hash_text
+from tests.stand_ins.service_state import StateSigner, hash_json
 
 _DUMMY_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 # Clients send dummy signatures either as plain text or in base64.
@@ -32,31 +32,25 @@ _MISPLACED_ERROR = "Invalid thought signature."
 
 @dataclass(frozen=True, slots=True)
 class AnswerItem:
-    """A piece of an answer that clients must send back unchanged.
+    """A part of an answer that clients must send back unchanged, or consecutive unsigned texts as one.
 
-    An item consists of consecutive unsigned texts, or of a single part of any other kind. `text` is the joined text, or
-    None. `index` is the index of the item's first part. `mark` is a hash that identifies the item.
+    `index` is the index of the item's first part, and `mark` identifies the item.
     """
 
     index: int
     mark: str
-    text: str | None = None
     signature: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtSignature:
-    """The signed data of an answer.
-
-    `order` contains the marks of the answer's items, and `place` is the index of the signed item. If `is_paused` is
-    true, the model continues the answer in the next response.
-    """
+    """What a signature stands for: the item at `place` of an answer whose items have the marks `order`."""
 
     model: str
     key: str
+    answer: str
     order: tuple[str, ...]
     place: int
-    is_paused: bool
     tokens: int
 
 
@@ -76,62 +70,23 @@ def verify_state(text: str, signer: StateSigner, kind: type[T]) -> T | None:
     return None if blob is None else signer.verify(base64.b64encode(blob).decode("ascii"), kind)
 
 
-def is_dummy(text: str) -> bool:
-    """Return True for the dummy signatures that Google documents for tool calls from other models."""
-    return decode_base64(text) in _DUMMY_BYTES
-
-
 def list_answer_items(parts: Sequence[Mapping[str, Any]]) -> list[AnswerItem]:
     """Convert the parts of an answer to items. Thoughts are omitted, and consecutive unsigned texts are joined."""
     result: list[AnswerItem] = []
-    for index, part in enumerate(parts):
-        signature = part.get("thought_signature")
-        if part.get("thought"):
-            continue
-        if signature is None and isinstance(part.get("text"), str):
-            text = str(part["text"])
-            before = result[-1] if result else None
-            if before is not None and before.text is not None:
-                index, text = before.index, before.text + text
-                result.pop()
-            if text:
-                result.append(AnswerItem(index, _compute_text_mark(text), text))
-        else:
-            result.append(AnswerItem(index, _compute_part_mark(part), signature=signature))
+    numbered = [(index, part) for index, part in enumerate(parts) if not part.get("thought")]
+    for is_text, run in groupby(numbered, key=lambda item: "thought_signature" not in item[1] and "text" in item[1]):
+        found = list(run)
+        if not is_text:
+            result += (AnswerItem(index, _mark_part(part), part.get("thought_signature")) for index, part in found)
+        elif text := "".join(str(part["text"]) for _, part in found):
+            result.append(AnswerItem(found[0][0], hash_json("text", text)))
     return result
 
 
-def is_suffix(text: str | None, mark: str) -> bool:
-    """Return True if `text` ends with the text that has the given mark."""
-    if text is None or not mark.startswith("t"):
-        return False
-    length = int(mark[1:].partition(":")[0])
-    return length <= len(text) and _compute_text_mark(text[len(text) - length :]) == mark
-
-
-def _compute_text_mark(text: str) -> str:
-    return f"t{len(text)}:{hash_text(text)[:12]}"
-
-
-def _compute_part_mark(part: Mapping[str, Any]) -> str:
+def _mark_part(part: Mapping[str, Any]) -> str:
     bare = {key: value for key, value in part.items() if key != "thought_signature"}
-    if "text" in bare or not bare:
-        # A part that contains only a signature may have empty text or no text.
-        return f"s:{hash_json(bare.get('text', ''))[:12]}"
-    return f"p:{hash_json(bare)[:12]}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Consecutive `Content` objects from the model.
-
-    They are checked together, because a client may send back each stream chunk as a separate object. For each item,
-    `owners` contains the index of the object and the index of the item's first part in that object.
-    """
-
-    contents: tuple[GoogleContent, ...]
-    items: tuple[AnswerItem, ...]
-    owners: tuple[tuple[int, int], ...]
+    # A part that contains only a signature may have empty text or no text.
+    return hash_json("text", bare.get("text", "")) if "text" in bare or not bare else hash_json(bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,34 +100,39 @@ class SignatureCheck:
     def count_answers(self, conversation: GoogleConversation) -> int:
         """Check all signatures and return the number of answers to the last prompt. Raises RequestRejected."""
         count = 0
-        for role, group in groupby(conversation.contents, key=lambda content: content.role):
-            contents = tuple(group)
-            signed = [part for content in contents for part in content.parts if "thought_signature" in part]
-            if any(role == "user" or part.get("thought") for part in signed):
+        for content in conversation.contents:
+            signed = [part for part in content.parts if "thought_signature" in part]
+            if any(content.role == "user" or part.get("thought") for part in signed):
                 reject(_MISPLACED_ERROR)
-            if role == "user":
+            if content.role == "user":
                 continue
-            for content in contents:
-                if self.traits.requires_signatures and content.number >= conversation.turn_start:
-                    _check_present(content)
-            answers = self._count_run(_build_run(contents))
-            count += answers if contents[0].number >= conversation.state.start else 0
+            if self.traits.requires_signatures and content.number >= conversation.turn_start:
+                _check_present(content)
+            answers = self._check_content(content)
+            count += max(len(answers), 1) if content.number >= conversation.state.start else 0
         return count
 
-    def _count_run(self, run: _Run) -> int:
-        """Check the signatures in consecutive `Content` objects and return the number of answers."""
-        ends: list[int] = []
-        for position, item in enumerate(run.items):
+    def _check_content(self, content: GoogleContent) -> set[str]:
+        """Check the signatures of a content and return the answers that they belong to."""
+        items = list_answer_items(content.parts)
+        answers: set[str] = set()
+        end: int | None = None
+        for position, item in enumerate(items):
             if item.signature is None:
                 continue
-            if is_dummy(item.signature):
-                _check_dummy(run, position)
+            if decode_base64(item.signature) in _DUMMY_BYTES:
+                if item.index != _find_first_call(content):
+                    reject(_MISPLACED_ERROR)
                 continue
             seal = self._verify_signature(item.signature)
-            _check_place(seal, run, position)
-            if seal.is_paused:
-                ends.append(position - seal.place + len(seal.order) - 1)
-        return sum(_count_pieces(run, content.number, ends) for content in run.contents)
+            answers.add(seal.answer)
+            begin = position - seal.place
+            if begin < 0 or tuple(found.mark for found in items[begin : begin + len(seal.order)]) != seal.order:
+                reject(_MISPLACED_ERROR)
+            end = begin + len(seal.order)
+        if end is not None and end < len(items):
+            reject(_MISPLACED_ERROR)
+        return answers
 
     def _verify_signature(self, signature: str) -> ThoughtSignature:
         seal = verify_state(signature, self.signer, ThoughtSignature)
@@ -181,49 +141,12 @@ class SignatureCheck:
         return seal
 
 
-def _build_run(contents: tuple[GoogleContent, ...]) -> _Run:
-    places = [(content.number, index) for content in contents for index in range(len(content.parts))]
-    answer_items = list_answer_items([part for content in contents for part in content.parts])
-    return _Run(contents, tuple(answer_items), tuple(places[item.index] for item in answer_items))
-
-
-def _count_pieces(run: _Run, number: int, ends: Sequence[int]) -> int:
-    """Return the number of answers in a `Content` object. Paused answers end at the positions in `ends`."""
-    own = [position for position, (owner, _) in enumerate(run.owners) if owner == number]
-    paused = [position for position in own if position in ends]
-    return len(paused) + (not own or own[-1] not in paused)
+def _find_first_call(content: GoogleContent) -> int | None:
+    return next((index for index, part in enumerate(content.parts) if "function_call" in part), None)
 
 
 def _check_present(content: GoogleContent) -> None:
-    first = next((part for part in content.parts if "function_call" in part), None)
-    if first is not None and "thought_signature" not in first:
-        reject(_MISSING_ERROR.format(name=first["function_call"]["name"], position=content.number + 1))
-
-
-def _check_dummy(run: _Run, position: int) -> None:
-    """Check that a dummy signature is on the first tool call of its `Content` object."""
-    number, index = run.owners[position]
-    content = next(content for content in run.contents if content.number == number)
-    if index != next((i for i, part in enumerate(content.parts) if "function_call" in part), None):
-        reject(_MISPLACED_ERROR)
-
-
-def _check_place(seal: ThoughtSignature, run: _Run, position: int) -> None:
-    """Check that the client sent back the items of a signed answer unchanged and in order.
-
-    After an interrupted stream, the last items may be missing or incomplete. Text from another answer may precede the
-    items.
-    """
-    items_of_run = run.items
-    begin, end = position - seal.place, position - seal.place + len(seal.order)
-    if begin < 0:
-        reject(_MISPLACED_ERROR)
-    for offset, mark in enumerate(seal.order[: len(items_of_run) - begin]):
-        item = items_of_run[begin + offset]
-        is_last = begin + offset == len(items_of_run) - 1
-        is_cut = is_last and item.text is not None and mark.startswith("t")
-        follows_text = offset == 0 and is_suffix(item.text, mark)
-        if item.mark != mark and not is_cut and not follows_text:
-            reject(_MISPLACED_ERROR)
-    if end < len(items_of_run) and not seal.is_paused and run.owners[end][0] == run.owners[end - 1][0]:
-        reject(_MISPLACED_ERROR)
+    first = _find_first_call(content)
+    if first is not None and "thought_signature" not in content.parts[first]:
+        name = content.parts[first]["function_call"]["name"]
+        reject(_MISSING_ERROR.format(name=name, position=content.number + 1))

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from tests.stand_ins.rejections import Shape, find_image_fault, read_table, reject
-from tests.stand_ins.service_state import CacheUnit, build_cache_units, estimate_tokens
+from tests.stand_ins.service_state import CacheUnit, estimate_tokens
 from thinklsp.offline.scenario import TableRow
 from thinklsp.offline.script import ConversationState, DialoguePart, read_conversation_state
 
@@ -384,22 +384,16 @@ def _iter_parts(contents: Sequence[GoogleContent]) -> Iterator[DialoguePart]:
             )
 
 
-def list_cache_units(body: Mapping[str, Any], contents: tuple[GoogleContent, ...], key: str) -> tuple[CacheUnit, ...]:
+def list_cache_units(body: Mapping[str, Any], contents: tuple[GoogleContent, ...], key: str) -> list[CacheUnit]:
     """Divide a request into units for the prompt cache, in the order tools, system instruction, contents.
 
     `key` selects the cache by model and API key.
     """
-    return build_cache_units(key, ((unit, tokens, "5m") for unit, tokens in _iter_contents(body, contents)))
-
-
-def _iter_contents(body: Mapping[str, Any], contents: tuple[GoogleContent, ...]) -> Iterator[tuple[str, int]]:
-    for name in ("tools", "system_instruction"):
-        if body.get(name):
-            text = json.dumps(body[name], ensure_ascii=False)
-            yield f"{name} {text}", estimate_tokens(text)
+    frames = [json.dumps(body[name]) for name in ("tools", "system_instruction") if body.get(name)]
+    units = [CacheUnit(key, 0), *(CacheUnit(text, estimate_tokens(text)) for text in frames)]
     for content in contents:
-        for part in content.parts:
-            yield f"{content.role} {json.dumps(part, ensure_ascii=False)}", 1 + _count_part_tokens(part)
+        units += (CacheUnit(content.role + json.dumps(part), 1 + _count_part_tokens(part)) for part in content.parts)
+    return units
 
 
 def _count_part_tokens(part: Mapping[str, Any]) -> int:

@@ -93,7 +93,7 @@ class _AcceptedRequest:
     context: GoogleAnswerContext
     conversation: GoogleConversation
     answers: int
-    cache_units: tuple[CacheUnit, ...]
+    cache_units: list[CacheUnit]
 
 
 class GoogleDialect(Dialect):
@@ -399,9 +399,9 @@ class _Writer:
         if not self._chunks or not self._chunks[-1].has_calls or self._next.wait_ms or self._next.thoughts:
             self._chunks.append(self._next)
         if target is not None:
-            self._sign(target, paused=paused)
+            self._sign(target)
 
-    def _sign(self, target: dict[str, Any], *, paused: bool) -> None:
+    def _sign(self, target: dict[str, Any]) -> None:
         target["thoughtSignature"] = ""
         parts = [part for chunk in self._chunks for part in chunk.parts]
         index = next(index for index, part in enumerate(parts) if part is target)
@@ -409,7 +409,8 @@ class _Writer:
         place = next(position for position, item in enumerate(answer_items) if item.index == index)
         thoughts = sum(chunk.thoughts for chunk in self._chunks)
         traits, key = self._context.traits, self._context.key
-        seal = ThoughtSignature(traits.id, key, tuple(item.mark for item in answer_items), place, paused, thoughts)
+        order = tuple(item.mark for item in answer_items)
+        seal = ThoughtSignature(traits.id, key, self._context.answer_id, order, place, thoughts)
         target["thoughtSignature"] = self._signer.sign(seal, thoughts)
 
 

@@ -5,7 +5,6 @@ Newer models do not read reasoning if the items before it have changed. The resp
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -32,24 +31,11 @@ _OTHER_ORGANIZATION = "Encrypted content organization_id did not match the targe
 
 
 @dataclass(frozen=True, slots=True)
-class ItemPosition:
-    """The position of an item that the stand-in sent.
-
-    `answer` identifies the answer, and `number` is the item's number in the answer. `after` is the ID of the reasoning
-    item that must come before it, or None.
-    """
-
-    answer: str
-    number: int
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ReasoningState:
-    """What encrypted content stands for: a reasoning item, its client and conversation, and the item after it.
+    """What encrypted content stands for: a reasoning item, its client and its conversation.
 
     `key` identifies the client. `prefix` is a hash of everything before the answer except reasoning, and `summary` is a
-    hash of the readable summary. `next_id` and `next_mark` are None if this item is the last one.
+    hash of the readable summary.
     """
 
     id: str
@@ -57,8 +43,6 @@ class ReasoningState:
     key: str
     prefix: str
     summary: str
-    next_id: str | None
-    next_mark: str | None
     tokens: int
 
 
@@ -76,13 +60,14 @@ class IssuedItems:
 
     def __init__(self, signer: StateSigner) -> None:
         self._signer = signer
-        self.positions: BoundedDict[str, ItemPosition] = BoundedDict(_MAX_ITEMS)
+        # Maps the ID of an item to all items of its answer, and to its own place among them.
+        self.places: BoundedDict[str, tuple[Sequence[InputItem], int]] = BoundedDict(_MAX_ITEMS)
         self._raw_items: BoundedDict[str, None] = BoundedDict(_MAX_ITEMS)
 
-    def make_id(self, prefix: str, position: ItemPosition) -> str:
-        item_id = f"{prefix}_{secrets.token_hex(24)}"
-        self.positions[item_id] = position
-        return item_id
+    def remember(self, answer: Sequence[InputItem]) -> None:
+        for place, item in enumerate(answer):
+            if isinstance(item.get("id"), str):
+                self.places[item["id"]] = answer, place
 
     def encrypt(self, state: ReasoningState | CompactionState, tokens: int = 0) -> str:
         return _ENCRYPTED_PREFIX + self._signer.sign(state, tokens)
@@ -177,50 +162,37 @@ class OpenAiReplayCheck:
         return None if is_bound else "prefix_mismatch"
 
     def _check_order(self) -> None:
-        """Check that the items of each answer are complete, in order, and behind their reasoning."""
-        last: dict[str, int] = {}
-        reasoned: dict[str, str] = {}
-        positions = [self._find_position(index, item) for index, item in enumerate(self._items)]
-        for index, (item, position) in enumerate(zip(self._items, positions, strict=True)):
-            if position is None:
-                continue
-            answer = position.answer
-            if position.after is not None and position.after != reasoned.get(answer):
+        """Check that each reasoning item is in front of the item that followed it, and that no item lost its own."""
+        for index, item in enumerate(self._items):
+            answer, place = self._find_place(index, item)
+            before = answer[place - 1] if place > 0 else None
+            if before is not None and before["type"] == "reasoning" and not self._is_at(index - 1, before):
                 item_id = self._states[index].id if index in self._states else item["id"]
                 reject(
                     f"Item '{item_id}' of type '{item['type']}' was provided without its required 'reasoning' item: "
-                    f"'{position.after}'.",
+                    f"'{before['id']}'.",
                     "input",
                 )
-            if answer in reasoned and position.number <= last[answer]:
-                _reject_missing_follower(reasoned[answer])
-            last[answer] = position.number
-            if index in self._states:
-                reasoned[answer] = self._states[index].id
-                self._check_next(index)
+            if index in self._states and not (place + 1 < len(answer) and self._is_at(index + 1, answer[place + 1])):
+                _reject_missing_follower(self._states[index].id)
 
-    def _find_position(self, index: int, item: InputItem) -> ItemPosition | None:
-        """Return an item's position in its answer, or None if the item comes from the client or the scenario."""
-        if index in self._states:
-            return self._issued.positions[self._states[index].id]
-        if item.get("id") is None or item["type"] == COMPACTION or self._issued.is_raw_item(item):
-            return None
-        if item["id"] not in self._issued.positions:
-            raise RequestRejected(404, f"Item with id '{item['id']}' not found.", param="input")
-        return self._issued.positions[item["id"]]
+    def _find_place(self, index: int, item: InputItem) -> tuple[Sequence[InputItem], int]:
+        """Return an item's answer and its place in the answer. Other items are their own answer."""
+        item_id = self._states[index].id if index in self._states else item.get("id")
+        if item_id is None or item["type"] == COMPACTION or self._issued.is_raw_item(item):
+            return (item,), 0
+        if item_id not in self._issued.places:
+            raise RequestRejected(404, f"Item with id '{item_id}' not found.", param="input")
+        return self._issued.places[item_id]
 
-    def _check_next(self, index: int) -> None:
-        state = self._states[index]
-        following = self._items[index + 1] if index + 1 < len(self._items) else None
-        if state.next_mark is None or following is None:
-            _reject_missing_follower(state.id)
-        next_id = self._states[index + 1].id if index + 1 in self._states else following.get("id")
-        if state.next_id is None or next_id is None:
-            is_next = compute_mark(following) == state.next_mark
-        else:
-            is_next = next_id == state.next_id
-        if not is_next:
-            _reject_missing_follower(state.id)
+    def _is_at(self, index: int, issued: InputItem) -> bool:
+        """Return True if the item at an index is the issued item. Clients may omit IDs."""
+        if not 0 <= index < len(self._items):
+            return False
+        item_id = self._states[index].id if index in self._states else self._items[index].get("id")
+        if item_id is None or issued.get("id") is None:
+            return _compute_mark(self._items[index]) == _compute_mark(issued)
+        return bool(item_id == issued["id"])
 
 
 def hash_summary(item: Mapping[str, Any]) -> str:
@@ -250,7 +222,7 @@ def normalize_item(item: InputItem) -> Mapping[str, Any]:
     return fields
 
 
-def compute_mark(item: InputItem) -> str:
+def _compute_mark(item: InputItem) -> str:
     """Return a string that identifies an item independently of its ID."""
     match item["type"]:
         case "message":

@@ -27,19 +27,16 @@ from tests.stand_ins.dialect import (
 from tests.stand_ins.openai.replay import (
     CompactionState,
     IssuedItems,
-    ItemPosition,
     OpenAiReplay,
     OpenAiReplayCheck,
     ReasoningState,
     build_prefix_chain,
-    compute_mark,
     hash_summary,
     normalize_item,
 )
 from tests.stand_ins.openai.requests import (
     COMPACTION,
     OPENAI_MODELS,
-    InputItem,
     OpenAiConversation,
     ResponseOptions,
     ResponseRequest,
@@ -56,7 +53,6 @@ from tests.stand_ins.rejections import ErrorTable, RequestRejected, read_openai_
 from tests.stand_ins.service_state import (
     CacheUnit,
     InputUsage,
-    build_cache_units,
     compute_usage,
     estimate_tokens,
     hash_text,
@@ -84,7 +80,7 @@ class _AcceptedRequest:
     conversation: OpenAiConversation
     tools: frozenset[str]
     replay: OpenAiReplay
-    cache_units: tuple[CacheUnit, ...]
+    cache_units: list[CacheUnit]
     key: str
 
 
@@ -191,28 +187,20 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
 
 def _list_cache_units(
     body: Mapping[str, Any], conversation: OpenAiConversation, options: ResponseOptions, replay: OpenAiReplay
-) -> tuple[CacheUnit, ...]:
+) -> list[CacheUnit]:
     """Divide a request into units for the prompt cache, in the order in which the model reads them."""
-    units = _iter_contents(body, conversation, options, replay)
-    return build_cache_units("", ((content, tokens, "1h") for content, tokens in units))
-
-
-def _iter_contents(
-    body: Mapping[str, Any], conversation: OpenAiConversation, options: ResponseOptions, replay: OpenAiReplay
-) -> Iterator[tuple[str, int]]:
-    """Yield the content and the token count of each unit."""
-    opening = json.dumps([options.traits.id, options.effort, body.get("prompt_cache_key")])
+    units = [CacheUnit(json.dumps([options.traits.id, options.effort, body.get("prompt_cache_key")]), 0)]
     instructions = [{"instructions": body["instructions"]}] if body.get("instructions") else []
-    for part in [*(body.get("tools") or ()), *instructions]:
-        yield opening + json.dumps(part), _count_tokens(part)
+    units += (CacheUnit(json.dumps(part), _count_tokens(part)) for part in [*(body.get("tools") or ()), *instructions])
     start = find_last_compaction(conversation.items)
     for index, item in enumerate(conversation.items):
         if index < start and find_item_side(item) != "frame":
             continue
         if item["type"] != "reasoning":
-            yield opening + json.dumps(normalize_item(item)), _count_tokens(normalize_item(item))
+            units.append(CacheUnit(json.dumps(normalize_item(item)), _count_tokens(normalize_item(item))))
         elif index in replay.tokens:
-            yield f"reasoning {item['encrypted_content']}", replay.tokens[index]
+            units.append(CacheUnit(item["encrypted_content"], replay.tokens[index]))
+    return units
 
 
 def _count_tokens(value: Mapping[str, Any]) -> int:
@@ -247,7 +235,7 @@ class StreamedItem:
 
 def _build_compaction(accepted: _AcceptedRequest, issued: IssuedItems) -> StreamedItem:
     """Build the compaction item that replaces the earlier conversation."""
-    item_id = issued.make_id("cmp", ItemPosition(secrets.token_hex(8), 0, None))
+    item_id = _make_id("cmp")
     content = issued.encrypt(CompactionState(item_id, accepted.options.traits.id, accepted.key))
     item = {"id": item_id, "type": COMPACTION, "encrypted_content": content}
     start = {**item, "encrypted_content": ""}
@@ -262,31 +250,23 @@ class _Writer(AnswerWriter[StreamedItem]):
         self._accepted = accepted
         self._options = accepted.options
         self._issued = issued
-        self._id = secrets.token_hex(8)
-        self._number = 0
-        self._reasoning: str | None = None
-        self._follows_reasoning = False
 
     def write_all(self) -> list[StreamedItem]:
         items = [*self.write()]
         if self._answer.stop_reason == "refusal" and self._answer.parts:
             text = (self._answer.refusal and self._answer.refusal.explanation) or _REFUSAL_TEXT
             items.append(self._build_message({"type": "refusal", "refusal": text}, "final_answer", "completed", 0))
-        # In reverse order, because the encrypted content contains a hash of the next item.
-        for index in reversed(range(len(items))):
-            if items[index].is_reasoning:
-                items[index] = self._encrypt(items[index], items[index + 1].item if items[index + 1 :] else None)
+        items = [self._encrypt(entry) if entry.is_reasoning else entry for entry in items]
+        self._issued.remember([entry.item for entry in items])
         return items
 
-    def _encrypt(self, entry: StreamedItem, following: InputItem | None) -> StreamedItem:
+    def _encrypt(self, entry: StreamedItem) -> StreamedItem:
         state = ReasoningState(
             str(entry.item["id"]),
             self._options.traits.id,
             self._accepted.key,
             self._accepted.replay.prefix,
             hash_summary(entry.item),
-            None if following is None else following.get("id"),
-            None if following is None else compute_mark(following),
             entry.tokens,
         )
         content = self._issued.encrypt(state, entry.tokens)
@@ -300,7 +280,7 @@ class _Writer(AnswerWriter[StreamedItem]):
         texts = tuple(text for text in (shown or "").split("\n\n") if text)
         pauses = isinstance(part, ThinkingPart) and shown is None
         summary = [{"type": "summary_text", "text": text} for text in texts]
-        item: dict[str, Any] = {"id": self._make_id("rs"), "type": "reasoning", "summary": summary}
+        item: dict[str, Any] = {"id": _make_id("rs"), "type": "reasoning", "summary": summary}
         status = self._find_status(number)
         if status == "incomplete":
             item["status"] = status
@@ -329,12 +309,11 @@ class _Writer(AnswerWriter[StreamedItem]):
         yield self._build_message(content, phase, self._find_status(number), part.delay_ms)
 
     def _write_raw(self, part: RawPart) -> Iterator[StreamedItem]:
-        self._follows_reasoning = False
         tokens = estimate_tokens(json.dumps(part.raw, default=str))
         yield StreamedItem(part.raw, part.raw, (), part.delay_ms, tokens=tokens, is_raw=True)
 
     def _build_message(self, content: Mapping[str, Any], phase: str, status: str, delay_ms: int) -> StreamedItem:
-        item: dict[str, Any] = {"id": self._make_id("msg"), "type": "message", "status": status, "role": "assistant"}
+        item: dict[str, Any] = {"id": _make_id("msg"), "type": "message", "status": status, "role": "assistant"}
         item["content"] = [content]
         if self._options.traits.has_phases:
             item["phase"] = phase
@@ -352,7 +331,7 @@ class _Writer(AnswerWriter[StreamedItem]):
 
     def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[StreamedItem]:
         text = part.format_arguments((",", ":"))
-        item_id = self._make_id("fc")
+        item_id = _make_id("fc")
         call_id = f"call_{hashlib.sha256(item_id.encode('ascii')).hexdigest()[:24]}"
         head = {"id": item_id, "type": "function_call", "call_id": call_id, "name": part.tool}
         events = [
@@ -377,15 +356,9 @@ class _Writer(AnswerWriter[StreamedItem]):
         cut = self._answer.stop_reason in _INCOMPLETE_REASONS and number == len(self._answer.parts) - 1
         return "incomplete" if cut else "completed"
 
-    def _make_id(self, prefix: str) -> str:
-        """Return the ID of the next item: a reasoning item needs the one directly before it, others the last one."""
-        after = self._reasoning if prefix != "rs" or self._follows_reasoning else None
-        item_id = self._issued.make_id(prefix, ItemPosition(self._id, self._number, after))
-        self._number += 1
-        self._follows_reasoning = prefix == "rs"
-        if prefix == "rs":
-            self._reasoning = item_id
-        return item_id
+
+def _make_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def _stream_response(
@@ -426,7 +399,7 @@ def _build_usage(
     # The service caches prefixes automatically, in multiples of 128 tokens.
     usage = compute_usage(input_usage, output, thinking, answer.usage, step=128)
     reports_writes = options.traits.reports_cache_writes or answer.usage.cache_write_tokens is not None
-    cache_writes = sum(usage.cache_writes.values()) if reports_writes else 0
+    cache_writes = usage.cache_write if reports_writes else 0
     cache_reads = min(usage.cache_read, usage.input)
     return {
         "input_tokens": usage.input,

@@ -1,13 +1,10 @@
-"""The stand-ins refuse what the services refuse, in their words, and answer whatever a client sends."""
+"""The stand-ins refuse what the services refuse, in their words."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.stand_ins.slow.talk import SCHEMA, TALKS
 
@@ -92,15 +89,13 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("openai", {"input": [ASKED, BLOB]}, "The encrypted content for item rs_1 could not be verified."),
     ("openai", {"model": "missing-1"}, "The model `missing-1` does not exist"),
     ("chat", {"messages": [USER, CALLING, USER]}, "An assistant message with 'tool_calls' must be followed by"),
-    ("chat", {"messages": [USER, TOLD]}, "must be a response to a preceeding message with 'tool_calls'."),
-    ("chat", {"messages": [USER, CALLING, TOLD, TOLD]}, "Duplicate value for 'tool_call_id' of 'call_1'"),
+    ("chat", {"messages": [USER, TOLD]}, "must be a response to a preceeding message"),
+    ("chat", {"messages": [USER, CALLING, TOLD, TOLD]}, "and there is one for each call"),
     ("chat", {"messages": [USER, {"role": "assistant", "content": None}, USER]}, "expected a string, got null"),
-    ("chat", {"model": "deepseek-chat", "messages": [{**USER, "role": "developer"}]}, "unknown variant `developer`"),
+    ("chat", {"model": "deepseek-chat", "messages": [{**USER, "role": "developer"}]}, "Invalid value: 'developer'"),
     ("chat", {"tools": []}, "Invalid 'tools'"),
     ("chat", {"max_tokens": 9, "max_completion_tokens": 9}, "at the same time"),
-    ("chat", {"model": "gpt-oss:20b", "reasoning_effort": "tiny"}, 'invalid reasoning value: "tiny"'),
-    ("chat", {"model": "deepseek-chat", "reasoning_effort": "none"}, "unknown variant `none`"),
-    ("chat", {"model": "vllm-x", "reasoning_effort": "max"}, "reasoning_effort: Input should be 'none', 'low'"),
+    ("chat", {"model": "deepseek-chat", "reasoning_effort": "none"}, "reasoning_effort: Invalid value 'none'"),
     ("chat", {"model": "a/b", "reasoning": {"effort": "low", "max_tokens": 2000}}, "Only one of"),
     ("chat", {"model": "plain-1", "reasoning_effort": "low"}, '"plain-1" does not support thinking'),
     ("chat", {"model": "strict-1", "max_completion_tokens": 9}, "max_completion_tokens: Extra inputs are not"),
@@ -140,85 +135,3 @@ def test_key_window_and_form_of_a_request_are_checked(name: str) -> None:
     talk.refused(talk.request("long " * 1000))
     for body in (b"{", b"[]", b'{"x":' + 900 * b"[" + 900 * b"]" + b"}"):
         talk.refused(body)
-
-
-# Of each dialect: what may stand at the top of a request, and keys and words further below.
-WORDS: dict[str, tuple[str, str]] = {
-    "anthropic": (
-        "messages system tools thinking output_config cache_control model",
-        "type role content text cache_control name x user ephemeral tool_use tool_result id tool_use_id input",
-    ),
-    "openai": (
-        "input instructions tools reasoning include stream store model max_output_tokens context_management",
-        (
-            "type role content text id call_id name arguments output summary encrypted_content status phase effort "
-            "strict parameters properties message user input_text output_text reasoning function_call call_1"
-        ),
-    ),
-    "chat": (
-        (
-            "messages tools thinking reasoning reasoning_effort chat_template_kwargs model max_tokens stream "
-            "stream_options enable_thinking"
-        ),
-        (
-            "type role content text name id function arguments effort max_tokens tool_calls tool_call_id "
-            "reasoning_content reasoning_details signature data index user assistant tool none enabled call_1"
-        ),
-    ),
-    "google": (
-        "contents systemInstruction tools generationConfig continuationToken",
-        (
-            "role parts text thought thoughtSignature functionCall function_response name args id response type "
-            "properties functionDeclarations parametersJsonSchema user model LOW OBJECT"
-        ),
-    ),
-}
-
-
-def values(words: str) -> st.SearchStrategy[Any]:
-    word = st.sampled_from(words.split())
-    leaves = st.none() | st.booleans() | st.integers() | st.floats(-2, 2) | st.text(max_size=5) | word
-    return st.recursive(
-        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(word, inner, max_size=5), max_leaves=10
-    )
-
-
-@pytest.mark.parametrize("name", TALKS)
-def test_any_body_has_an_answer(name: str) -> None:
-    top, words = WORDS[name]
-
-    @given(st.dictionaries(st.sampled_from(top.split()), values(words), min_size=1, max_size=3))
-    def answers(changes: dict[str, Any]) -> None:
-        talk = TALKS[name]()
-        assert talk.post({**talk.request("plain"), **changes})[0] in (200, 400, 404)
-
-    answers()
-
-
-@pytest.mark.parametrize("name", TALKS)
-def test_any_change_to_a_replay_has_an_answer(name: str) -> None:
-    words = WORDS[name][1]
-
-    @given(st.data())
-    def answers(data: st.DataObject) -> None:
-        talk = TALKS[name]()
-        body = talk.request()
-        body = talk.go_on(body, talk.good(body))
-        item = data.draw(st.sampled_from(body[talk.held]))
-        if data.draw(st.booleans()):
-            item[data.draw(st.sampled_from(sorted(item)))] = data.draw(values(words))
-        else:
-            body[talk.held].insert(data.draw(st.integers(0, len(body[talk.held]))), data.draw(values(words)))
-        assert talk.post(body)[0] in (200, 400, 404)
-
-    answers()
-
-
-@pytest.mark.parametrize("name", TALKS)
-def test_odd_texts_do_no_harm(name: str) -> None:
-    talk = TALKS[name]()
-    talk.good(talk.request("plain \ud800 hm"))
-    nested = json.dumps(talk.request("plain", x="HERE")).encode()
-    for depth in (300, 100_000):
-        deep = b'{"items":' * depth + b"1" + b"}" * depth
-        assert talk.post(nested.replace(b'"HERE"', deep))[0] in (200, 400)

@@ -11,7 +11,7 @@ from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.prompt_syntax import Invocation, format_help, parse_slash_commands
 from thinklsp.engine import ChatRequest, CompactRequest
 from thinklsp.engine.results import Result, build_plain_result
-from thinklsp.engine.session_commands import format_undo
+from thinklsp.engine.session_commands import answer_slash_command, format_undo
 from thinklsp.lsp.assistant import Assistant
 from thinklsp.lsp.chats.chat import PendingPrompt
 from thinklsp.lsp.chats.chat_context import collect_context
@@ -153,7 +153,7 @@ class _Submission:
                 outcome = await assistant.edit_applier.undo(None, session_id=session_id)
                 return "\n\n".join(filter(None, (format_undo(outcome.files), outcome.new_text)))
             case _:
-                return await assistant.slash_answers.answer(invocation, session_id)
+                return await answer_slash_command(assistant.sessions, invocation, session_id)
 
     async def _write_answer(self, run: TurnRun, session_id: str, text: str, notices: tuple[str, ...]) -> Result:
         answer = ChatAnswer(text, notices, self._parsed.unsent_prompt)

@@ -59,7 +59,7 @@ async def test_between_turns_and_in_the_middle_of_one(begin: Begin, take: Callab
     turn = await reach(hold, start_chat(outside, "Five?", sessionId=identity, token="w"))
     take(sessions)
     assert (await release(hold, outside, turn))["text"] == "Five."
-    assert "The session from this process was saved again" in await outside.until_told("in use")
+    assert "The latest sessions from this process were saved again" in await outside.until_told("in use")
     # What the terminal says of it comes from the disk.
     await outside.restart(kill=True)
     [entry] = await outside.client.command("thinklsp.sessions", {"op": "list"})
