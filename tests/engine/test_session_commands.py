@@ -19,7 +19,6 @@ from thinklsp.engine import Engine
 from thinklsp.engine.results import FileStatus
 from thinklsp.engine.session_commands import (
     SessionCommands,
-    SessionScope,
     answer_slash_command,
     build_usage_report,
     format_sessions,
@@ -71,7 +70,7 @@ async def test_the_list_in_words(store: MemoryStore) -> None:
     await store.update(other.id, lambda now: now.add_user_message("Not here"))
     engine = Engine(NO_FILE, store)
     engine.claims.claim(busy.id, "turn")
-    commands = SessionCommands(store, SessionScope("w"), engine)
+    commands = SessionCommands(store, "w", engine)
     row = format_sessions(await commands.list()).splitlines()[-1]
     assert row.startswith(f"| `{busy.id}` | A \\| title (a turn is running) | – | 0 | unknown |")
     assert format_sessions([]) == "There are no sessions yet."
@@ -97,7 +96,7 @@ async def test_no_turn_begins_in_a_session_that_is_being_changed(op: str) -> Non
     session = await store.create("w")
     await store.update(session.id, lambda now: now.add_user_message("Hello."))
     engine = Engine(NO_FILE, store)
-    change = getattr(SessionCommands(store, SessionScope("w"), engine), op)
+    change = getattr(SessionCommands(store, "w", engine), op)
     free = engine.claims.claim(session.id, "turn")
     with pytest.raises(SessionError, match="A turn is running in this session"):
         await change(session.id)
