@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.scripted_model import SCRIPTED, check_sendable, redacted, text, thinking, tool
 from tests.support.sizes import examples
 from thinklsp.agent.budget import ContextMeter, measure_messages
-from thinklsp.agent.compaction import CompactionPlan, TokenLimits, binds_thinking, plan_compaction
+from thinklsp.agent.compaction import CompactionPlan, CompactionPlanner, TokenLimits, binds_thinking
 from thinklsp.agent.prompts import NUDGE, Excerpt, build_chat_prompt
 from thinklsp.agent.summary import (
     Summary,
@@ -90,9 +90,7 @@ def find_plan(
     room: TokenLimits = HUGE,
     cause: Any = "command",
 ) -> CompactionPlan | None:
-    return plan_compaction(
-        conversation, model=model, is_turn_running=running, limits=room, cause=cause, count_tokens=tokens
-    )
+    return CompactionPlanner(conversation, model, running, room, cause, tokens).plan()
 
 
 def made(conversation: Conversation, **how: Any) -> CompactionPlan:
