@@ -127,15 +127,6 @@ async def test_readers_run_together_and_writers_in_order() -> None:
     assert ("one" in read[0], "three" in read[1], "uno" in read[4]) == (True, True, True)
 
 
-@pytest.mark.parametrize("identity", ["", "same"])
-async def test_calls_with_equal_ids_each_have_their_own_result(identity: str) -> None:
-    """Some services send no ids, others the same ones in every answer."""
-    calls = (tool(identity, "read_file", {"path": A}), tool(identity, "read_file", {"path": B}))
-    played = await play([says(*calls), says(*reversed(calls))])
-    read = [next(word for word in ("one", "three") if word in result) for result, _ in played.results]
-    assert read == ["one", "three", "three", "one"]
-
-
 async def test_a_tool_that_fails_tells_the_model_and_the_turn_goes_on() -> None:
     calls = [
         tool("t1", "read_file", broken=True),

@@ -113,18 +113,6 @@ async def test_what_is_wrong_in_a_changed_file_is_told_once(mine: Mine) -> None:
     assert (await mine.notices(), mine.effort) == ([], "low")
 
 
-async def test_front_end_receives_notices_about_the_user_file(mine: Mine) -> None:
-    told: list[list[str]] = []
-    mine.engine.config.on_change = lambda problems: told.append(list(problems))
-    mine.write('efort = "low"')
-    assert await mine.notices() == []
-    mine.write('effort = "low"')
-    assert (await mine.notices(), mine.effort) == ([], "low")
-    assert await mine.notices() == []
-    [[said], after] = told
-    assert ("`efort`" in said, after) == (True, [])
-
-
 async def test_changed_user_file_applies_to_the_next_turn(mine: Mine) -> None:
     running = await mine.engine.start_turn(spec(), PLAIN, {"model": MODEL})
     text = '[providers.anthropic]\nbase_url = "http://127.0.0.1:9"\napi_key_env = "KEY_OF_MINE"\n'
