@@ -119,7 +119,7 @@ async def test_changed_user_file_applies_to_the_next_turn(mine: Mine) -> None:
     mine.write(f'{text}[network]\nproxy = "http://127.0.0.1:8"\n[commands]\nenabled = true\n[log]\nlevel = "info"')
     before = mine.engine.transport
     following = await mine.engine.start_turn(spec(), PLAIN, {"model": MODEL})
-    access = await mine.engine.resolve_access("anthropic")
+    access = await mine.engine.connections.resolve_access("anthropic")
     assert access is not None
     assert (access.base_url, access.api_key) == ("http://127.0.0.1:9", "other")
     assert mine.engine.user.file.commands.enabled
@@ -204,7 +204,7 @@ async def test_the_keyring_is_read_in_a_thread_and_once(tmp_path: Path, installe
     assert keyring.asked == []
     await asyncio.gather(*(turn.connect(()) for turn in turns))
     assert [thread is threading.main_thread() for thread in keyring.asked] == [False]
-    found = await engine.resolve_access("anthropic")
+    found = await engine.connections.resolve_access("anthropic")
     assert found is not None
     assert found.api_key == KEY
     told = await build_report(engine, PLAIN, {}, probe=False)
