@@ -32,8 +32,7 @@ from thinklsp.jsonrpc.first_message import FirstInput
 from thinklsp.jsonrpc.rpc_messages import InvalidParams, Request, parse_message
 from thinklsp.sessions.session import SessionSummary
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 Json = Any
 
@@ -98,7 +97,7 @@ def test_cursor_of_another_kind_is_refused(cursor: str) -> None:
 @contextmanager
 def view_of(folder: Path) -> Iterator[WorkspaceView]:
     with Root(str(folder)) as root:
-        yield WorkspaceView([(WorkspaceFolder(path_to_uri(str(folder)), ""), root)])
+        yield WorkspaceView([root])
 
 
 def text(words: str) -> Json:

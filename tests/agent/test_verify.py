@@ -29,7 +29,7 @@ from thinklsp.tools.registry import TOOLS_WITH_COMMANDS, Mode
 from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 TESTS = """\
 import unittest
@@ -105,7 +105,7 @@ class Played:
         max_steps: int = 20,
     ) -> None:
         self.rules = Rules(self.runner, set(free), set(yes))
-        view = WorkspaceView([(WorkspaceFolder(Path(self.root.path).as_uri(), "ws"), self.root)])
+        view = WorkspaceView([self.root])
         place = view.resolve("app.py")
         text = view.peek(place)
         self.turn = ScriptedTurn(

@@ -17,7 +17,7 @@ from thinklsp.tools.read import FileWalk
 from thinklsp.tools.search import Query, find_ripgrep, search_tree
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 _TEXT = "def function(value):\n    return value + 1  # a line that is found\n\n\n" * 60
 _IGNORED = "build/\n*.pyc\n/dist\n**/cache/*\n!keep.pyc\nnode_modules\n"
@@ -38,7 +38,7 @@ def filled_folder(root: Path, count: int, text: str = _TEXT) -> None:
 def _workspace(root: Path, count: int) -> Iterator[EditOverlay]:
     filled_folder(root, count)
     with Root(str(root)) as opened:
-        yield EditOverlay(WorkspaceView([(WorkspaceFolder(root.as_uri(), "ws"), opened)], []))
+        yield EditOverlay(WorkspaceView([opened], []))
 
 
 async def search(bench: Bench) -> list[Figure]:

@@ -14,7 +14,7 @@ from thinklsp.engine.instructions import FOLLOW, ProjectInstructions
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceView
 
 Texts = tuple[str, ...]
 
@@ -44,7 +44,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def view(folder: Path, *documents: DocumentSnapshot) -> WorkspaceView:
-    return WorkspaceView([(WorkspaceFolder(path_to_uri(str(folder)), ""), Root(str(folder)))], documents)
+    return WorkspaceView([Root(str(folder))], documents)
 
 
 async def followed(

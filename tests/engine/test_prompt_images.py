@@ -19,7 +19,7 @@ from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 SEES = find_model("anthropic", "claude-opus-5-5")
 BLIND = replace(SEES, images=False)
@@ -33,7 +33,7 @@ def view(tmp_path: Path) -> Iterator[WorkspaceView]:
     with Root(str(tmp_path)) as root:
         uri = path_to_uri(str(tmp_path))
         opened = DocumentSnapshot(f"{uri}/shot.png", "text of an editor", 1)
-        yield WorkspaceView([(WorkspaceFolder(uri, ""), root)], [opened])
+        yield WorkspaceView([root], [opened])
 
 
 def chat(view: WorkspaceView, *names: str, **how: object) -> ChatRequest:

@@ -24,7 +24,7 @@ from thinklsp.tools.registry import TOOLS_WITH_COMMANDS
 from thinklsp.tools.tool import NotPermitted
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 TRUE, ECHO = ["true"], ["echo", "hi"]
 EXACTLY = "Always allow exactly this command"
@@ -50,7 +50,7 @@ class Desk:
         user = load_user_settings({"THINKLSP_CONFIG": str(self.config)})
         permissions = PermissionsFile.locate_beside(user.path)
         commands = UserCommands(self.runner, user, permissions, self.granted, self._ask)
-        view = WorkspaceView([(WorkspaceFolder("file:///x", "x"), self.root)])
+        view = WorkspaceView([self.root])
         before = len(self.asked)
         free = await commands.is_permitted(argv, folder)
         try:

@@ -20,7 +20,7 @@ from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 LOT = 1_000
 RULES = ProtectedPaths()  # Made once: that takes longer than many tries.
@@ -49,8 +49,7 @@ class Ours(Gate):
     def view(self) -> WorkspaceView:
         """A document is open outside: its text may be used, its file not."""
         opened = DocumentSnapshot((self.farm.ground / "other/open.py").as_uri(), 1, f"{INSIDE} the editor\n")
-        folder = WorkspaceFolder(self.farm.ws.as_uri(), "ws")
-        return WorkspaceView([(folder, self.root)], [opened], protected=RULES)
+        return WorkspaceView([self.root], [opened], protected=RULES)
 
     def read(self, written: str) -> str | None:
         view = self.view()

@@ -28,7 +28,7 @@ from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import ProtectedPaths, load_patterns
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 ALL_PATTERNS = (*load_patterns("secret"), *load_patterns("secret_files"), *load_patterns("guarded"))
 OLD, NEW = "old\n", "new\n"
@@ -70,7 +70,7 @@ class Tries:
             for there in (False, True):
                 self.put(form if there else None)
                 for how, made in CALLS.items():
-                    view = WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], protected=self.rules)
+                    view = WorkspaceView([root], protected=self.rules)
                     overlay = EditOverlay(view)
                     with suppress(PathRefused):
                         overlay.sight.learn([describe_text(view.resolve(form).key, OLD, is_whole=True)])
@@ -79,7 +79,7 @@ class Tries:
 
     def by_disk(self, form: str) -> None:
         with Root(str(self.folder), protected=self.rules) as root:
-            view = WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], protected=self.rules)
+            view = WorkspaceView([root], protected=self.rules)
             for how, (there, made) in EDITS.items():
                 before = self.put(form if there else None)
                 apply_to_disk(EditSet((made(self.uri(form), self.uri("free.txt")),)), view)

@@ -10,7 +10,7 @@ from thinklsp.tools.registry import TOOLS
 from thinklsp.tools.tool import Editor, NoEditor, ToolContext, call
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 
 @dataclass
@@ -35,8 +35,7 @@ class Bench:
             DocumentSnapshot(name if ":" in name else (self.path / name).as_uri(), 5, text, ids.get(name, ""))
             for name, text in (documents or {}).items()
         ]
-        folders = [(WorkspaceFolder(self.path.as_uri(), "ws"), self.root)]
-        self.overlay = EditOverlay(WorkspaceView(folders, snapshots, **more))
+        self.overlay = EditOverlay(WorkspaceView([self.root], snapshots, **more))
         return self
 
     async def call(self, name, **arguments):

@@ -13,7 +13,7 @@ from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.process import find_program
 from thinklsp.tools.git import Changes, find_changes
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 GIT = find_program("git", ()) or "git"
 pytestmark = pytest.mark.skipif(find_program("git", ()) is None, reason="git is not installed")
@@ -48,7 +48,7 @@ class Repository:
     def view(self, **documents: str) -> WorkspaceView:
         self.roots.append(root := Root(str(self.folder)))
         opened = [DocumentSnapshot((self.folder / name).as_uri(), 1, text) for name, text in documents.items()]
-        return WorkspaceView([(WorkspaceFolder(self.folder.as_uri(), "w"), root)], opened)
+        return WorkspaceView([root], opened)
 
 
 @pytest.fixture
@@ -196,8 +196,8 @@ async def test_git_of_the_workspace_is_not_run(repository: Repository, monkeypat
 
 
 async def test_where_there_is_no_repository(tmp_path: Path) -> None:
-    with Root(str(tmp_path)) as root:
-        view = WorkspaceView([(WorkspaceFolder(tmp_path.as_uri(), "work"), root)])
+    with Root(str(tmp_path), name="work") as root:
+        view = WorkspaceView([root])
         with pytest.raises(ToolFailed, match="The folder work is not in a git repository"):
             await find_changes(view)
     with pytest.raises(ToolFailed, match="No folder is open"):

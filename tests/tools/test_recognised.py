@@ -7,7 +7,7 @@ import pytest
 from thinklsp.tools.runners import find_tests
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 PYTEST = ("python3 -m pytest", "python -m pytest", "pytest")
 UNITTEST = ("python3 -m unittest", "python -m unittest")
@@ -70,8 +70,7 @@ def test_several_folders_are_named(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "two/go.mod").write_text("")
     with Root(str(tmp_path / "one")) as one, Root(str(tmp_path / "two")) as two:
-        folders = [(WorkspaceFolder(root.path, name), root) for root, name in ((one, "one"), (two, "two"))]
-        overlay = EditOverlay(WorkspaceView(folders))
+        overlay = EditOverlay(WorkspaceView([one, two]))
         overlay.write(overlay.view.resolve("one/a.go"), "x")
         overlay.write(overlay.view.resolve("two/sub/a.go"), "x")
         assert find_tests(overlay).folder == "two"

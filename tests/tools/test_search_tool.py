@@ -18,7 +18,7 @@ from thinklsp.core.text_safety import RESULT_LIMIT
 from thinklsp.tools.search import SearchText, SearchTextArguments, find_ripgrep
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 RG = find_ripgrep([])
 
@@ -186,10 +186,9 @@ async def test_globs_match_displayed_paths_of_several_folders(bench, tmp_path, g
         target = (other if folder == "ws-2" else bench.path) / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("needle\n")
-    with Root(str(other)) as root:
-        folders = [(WorkspaceFolder(one.path, "ws"), one) for one in (bench.root, root)]
+    with Root(str(other), name="ws") as root:
         documents = [DocumentSnapshot((other / "sub/d.py").as_uri(), 1, "needle\n")]
-        bench.overlay = EditOverlay(WorkspaceView(folders, documents))
+        bench.overlay = EditOverlay(WorkspaceView([bench.root, root], documents))
         assert sorted((await bench.ok("list_files", glob=glob)).split("\n")) == sorted(IN_SEVERAL[glob])
         found = hits(await bench.ok("search_text", pattern="needle", glob=glob))
         assert sorted(found) == sorted(IN_SEVERAL[glob])
@@ -383,9 +382,8 @@ async def test_a_line_that_matches_everywhere(tmp_path, kind):
     text, count = MATCHING[kind]
     (tmp_path / "a.txt").write_text(text, newline="")
     with Root(str(tmp_path)) as root:
-        folders = [(WorkspaceFolder(tmp_path.as_uri(), "w"), root)]
         document = DocumentSnapshot((tmp_path / "a.txt").as_uri(), 1, text + "b")
         for documents in ([], [document]):
-            overlay = EditOverlay(WorkspaceView(folders, documents))
+            overlay = EditOverlay(WorkspaceView([root], documents))
             found = await SearchText().find(SearchTextArguments(pattern="a"), overlay)
             assert found.total >= count

@@ -5,7 +5,7 @@ import pytest
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.documents import find_notebook, is_version
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 CELL, VERSION, OWN = "cell", "version", "a document of its own"
 # The URI of a document, with `WS` for the workspace folder -> what the document is.
@@ -47,7 +47,7 @@ def root(tmp_path):
 @pytest.mark.parametrize("uri", DOCUMENTS)
 def test_kinds_of_documents(root, uri):
     document = DocumentSnapshot(uri.replace("WS", root.path), 1, "text")
-    view = WorkspaceView([(WorkspaceFolder("file://" + root.path, "ws"), root)], [document])
+    view = WorkspaceView([root], [document])
     place = view.resolve(document.uri)
     assert view.read(place).text == "text"
     assert (find_notebook(document.uri) is not None) == (DOCUMENTS[uri] == CELL)
@@ -62,6 +62,6 @@ def test_kinds_of_documents(root, uri):
 @pytest.mark.parametrize("uri", ["git:WS/.env?%7B%7D", "vscode-notebook-cell:WS/.ssh/id_rsa#W0", "x:WS/.env#y"])
 def test_a_query_does_not_hide_a_protected_name(root, uri):
     document = DocumentSnapshot(uri.replace("WS", root.path), 1, "text")
-    view = WorkspaceView([(WorkspaceFolder("file://" + root.path, "ws"), root)], [document])
+    view = WorkspaceView([root], [document])
     with pytest.raises(PathRefused, match="secrets"):
         view.read(view.resolve(document.uri))

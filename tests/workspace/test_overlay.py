@@ -12,7 +12,7 @@ from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.overlay import EditOverlay, apply_to_disk
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, Root
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 START = {"a": "text a", "b": "text b", "d/c": "text c", "open": "on disk"}
 NAMES = ["a", "b", "d/c", "open", "x", "d/y", "new/z"]
@@ -26,8 +26,7 @@ def ws(tmp_path):
 
 
 def overlay_of(ws, documents=()):
-    path, root = ws
-    return EditOverlay(WorkspaceView([(WorkspaceFolder(path.as_uri(), "ws"), root)], documents))
+    return EditOverlay(WorkspaceView([ws[1]], documents))
 
 
 def present(overlay):

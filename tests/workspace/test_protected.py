@@ -14,7 +14,7 @@ from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import OWN_FOLDERS, ProtectedPaths, load_patterns
 from thinklsp.workspace.uri import RelPath
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 # What the product promises, independent of how the list spells it.
 PROMISED = [
@@ -157,7 +157,7 @@ def test_no_operation_gets_through_by_gate_or_overlay(tmp_path, path, exists):
     with Root(str(tmp_path)) as root:
         place = RelPath.build(parts_of(path))
         free = RelPath.build(("free.txt",))
-        overlay = EditOverlay(WorkspaceView([(WorkspaceFolder(tmp_path.as_uri(), "w"), root)]))
+        overlay = EditOverlay(WorkspaceView([root]))
         written, other = overlay.view.resolve(path), overlay.view.resolve("free.txt")
         attempts = [
             lambda: root.create(place, b"x"),

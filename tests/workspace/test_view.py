@@ -17,7 +17,7 @@ from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import RelPath, path_to_uri
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 
 @pytest.fixture
@@ -33,11 +33,8 @@ def view(ws):
     roots = []
 
     def make(folders=(("", "ws"),), documents=(), **more):
-        made = []
-        for below, name in folders:
-            root = Root(str(ws / below) if not below.startswith("/") else below)
-            roots.append(root)
-            made.append((WorkspaceFolder(path_to_uri(root.given_path), name), root))
+        made = [Root(str(ws / below) if not below.startswith("/") else below, name=name) for below, name in folders]
+        roots.extend(made)
         return WorkspaceView(made, documents, **more)
 
     yield make
@@ -270,8 +267,7 @@ def beside(folder: Path, *paths: str, folders: bool = True) -> Iterator[tuple[Wo
         extra, problems = open_extra_roots(paths, [root] if folders else [], ProtectedPaths())
         for each in extra:
             stack.enter_context(each)
-        named = [(WorkspaceFolder((folder / "ws").as_uri(), "ws"), root)] if folders else []
-        yield WorkspaceView(named, extra=extra), problems
+        yield WorkspaceView([root] if folders else [], extra=extra), problems
 
 
 SPELLINGS = ("lib/b.py", "../lib/b.py", "../ws/../lib/b.py", "{}/lib/b.py", "file://{}/lib/b.py")

@@ -24,7 +24,7 @@ from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import is_encodable, path_to_uri
-from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceView
 
 READ_SECONDS = 10.0
 WRITE_SECONDS = 60.0
@@ -165,7 +165,7 @@ class SessionFolders:
         self._settings = user.file.workspace
         self._protected = ProtectedPaths(self._settings.allow_protected)
         self._is_open = False
-        self._folders: list[tuple[WorkspaceFolder, Root]] = []
+        self._folders: list[Root] = []
         self._extra: Sequence[Root] = ()
         self._open()
 
@@ -178,9 +178,10 @@ class SessionFolders:
             except PathRefused as refused:
                 problems.append(f"The model cannot use files in {path}. {refused}")
             else:
-                self._folders.append((WorkspaceFolder(path_to_uri(path), ""), root))
-        roots = [root for _, root in self._folders]
-        self._extra, more = open_extra_roots(self._settings.extra_roots, roots, self._protected, allow_wide=allow_wide)
+                self._folders.append(root)
+        self._extra, more = open_extra_roots(
+            self._settings.extra_roots, self._folders, self._protected, allow_wide=allow_wide
+        )
         self.problems = [*problems, *more]
 
     def create_view(self) -> WorkspaceView:
@@ -197,7 +198,7 @@ class SessionFolders:
 
     def close(self) -> None:
         self._is_open = False
-        for root in (*(root for _, root in self._folders), *self._extra):
+        for root in (*self._folders, *self._extra):
             root.close()
 
 

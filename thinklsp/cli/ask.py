@@ -66,7 +66,7 @@ from thinklsp.workspace.overlay import apply_to_disk
 from thinklsp.workspace.paths import Root, compute_workspace_key
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 _LINE_RANGE = re.compile(r"(.+?):L?(\d+)(?:-L?(\d+))?")
 # Maps stop reasons to advice for the user.
@@ -169,10 +169,9 @@ def _open_workspace(engine: Engine, stack: ExitStack) -> tuple[WorkspaceView, st
     except PathRefused as refused:
         return WorkspaceView(protected=protected), f"The model cannot use files in this turn. {refused}"
     extra, problems = open_extra_roots(workspace.extra_roots, [root], protected, allow_wide=workspace.allow_home)
-    folders = [(WorkspaceFolder(path_to_uri(folder), ""), root)]
     for problem in problems:
         sys.stderr.write(f"{sanitize_text(problem)}\n")
-    return WorkspaceView(folders, protected=protected, extra=extra), None
+    return WorkspaceView([root], protected=protected, extra=extra), None
 
 
 def _parse_reference(argument: str) -> Reference:

@@ -32,8 +32,7 @@ from thinklsp.settings.access import list_key_variables, list_keyed_providers, r
 from thinklsp.settings.config_files import find_config_path
 from thinklsp.settings.sources import load_user_settings, resolve_settings
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 _WIDTH = 12
 _MAX_SHOWN = 8
@@ -64,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
 def _open_current_folder() -> WorkspaceView | None:
     """Return a view of the current folder, for its skills. Return None if tools must not read the folder."""
     try:
-        folder = find_current_folder()
-        return WorkspaceView([(WorkspaceFolder(path_to_uri(folder), ""), Root(folder))])
+        return WorkspaceView([Root(find_current_folder())])
     except ThinkLspError:
         return None
 

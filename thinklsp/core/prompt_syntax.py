@@ -58,6 +58,19 @@ def find_special_mentions(prompt: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(mention.path for mention in _parse_mentions(prompt) if _is_special(mention)))
 
 
+def shorten_mentions(text: str) -> str:
+    """Replace each mention of a file with the file's name, and remove special mentions, which mean nothing later."""
+
+    def shorten(match: re.Match[str]) -> str:
+        mention = _build_mention(match)
+        if mention is None:
+            return match[0]
+        name = "" if _is_special(mention) else mention.path.rstrip("/").rpartition("/")[2]
+        return name + match[0][len(mention.text) :]
+
+    return _REFERENCE.sub(shorten, text)
+
+
 def write_mention(path: str, lines: tuple[int, int] | None = None) -> str:
     """Format a mention of a path and its lines, quoting the path if necessary."""
     text = f"@{path}"
@@ -78,15 +91,18 @@ def _is_special(mention: Mention) -> bool:
 
 
 def _parse_mentions(prompt: str) -> Iterator[Mention]:
-    for match in _REFERENCE.finditer(prompt):
-        quoted, bare = match["quoted"], match["bare"]
-        path = bare.rstrip(".,;!?)") if quoted is None else _ESCAPED.sub(r"\1", quoted)
-        first = int(match["first"]) if match["first"] else None
-        last = int(match["last"]) if match["last"] else first
-        lines = None if first is None or last is None else (first, last)
-        if path:
-            mention_text = match[0] if lines is not None or quoted is not None else f"@{path}"
-            yield Mention(path, lines, mention_text, quoted is not None)
+    return filter(None, map(_build_mention, _REFERENCE.finditer(prompt)))
+
+
+def _build_mention(match: re.Match[str]) -> Mention | None:
+    """Return the mention that the pattern has found, or None if it contains only punctuation."""
+    quoted, bare = match["quoted"], match["bare"]
+    path = bare.rstrip(".,;!?)") if quoted is None else _ESCAPED.sub(r"\1", quoted)
+    first = int(match["first"]) if match["first"] else None
+    last = int(match["last"]) if match["last"] else first
+    lines = None if first is None or last is None else (first, last)
+    text = match[0] if lines is not None or quoted is not None else f"@{path}"
+    return Mention(path, lines, text, quoted is not None) if path else None
 
 
 ArgumentKind = Literal["none", "word", "thinking", "text", "skill"]

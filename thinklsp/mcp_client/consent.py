@@ -46,14 +46,14 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Approval(_Record):
+class ServerApproval(_Record):
     folder: str
     name: str
     digest: str
 
 
 class _ApprovalsFile(_Record):
-    approved: list[Approval] = []
+    approved: list[ServerApproval] = []
 
 
 @contextmanager
@@ -74,7 +74,7 @@ class Approvals:
     def path(self) -> str:
         return os.path.join(self.state_folder, APPROVALS_NAME)
 
-    def read(self) -> tuple[Approval, ...]:
+    def read(self) -> tuple[ServerApproval, ...]:
         """Return all approvals. Raises SettingsError if the file cannot be read, trusted or parsed."""
         text = read_text(self.path, APPROVALS_NAME)
         try:
@@ -95,18 +95,18 @@ class Approvals:
             raise SettingsError("mcp", f"Your {APPROVALS_NAME} cannot be written to: {error.strerror}.") from None
 
 
-def is_approved(server: OfferedServer, approvals: tuple[Approval, ...]) -> bool:
+def is_approved(server: OfferedServer, approvals: tuple[ServerApproval, ...]) -> bool:
     return _build_approval(server) in approvals
 
 
-def is_changed(server: OfferedServer, approvals: tuple[Approval, ...]) -> bool:
+def is_changed(server: OfferedServer, approvals: tuple[ServerApproval, ...]) -> bool:
     """Return True if the user has approved another entry with this name in the same folder."""
     names = {(each.folder, each.name) for each in approvals if each.digest != server.digest}
     return (server.folder, server.config.name) in names and not is_approved(server, approvals)
 
 
-def _build_approval(server: OfferedServer) -> Approval:
-    return Approval(folder=server.folder, name=server.config.name, digest=server.digest)
+def _build_approval(server: OfferedServer) -> ServerApproval:
+    return ServerApproval(folder=server.folder, name=server.config.name, digest=server.digest)
 
 
 class ServerConsent:
@@ -118,7 +118,7 @@ class ServerConsent:
     def __init__(self, approvals: Approvals, show_text: Callable[[str], str]) -> None:
         self._approvals = approvals
         self._show_text = show_text
-        self._answers: dict[Approval, bool] = {}
+        self._answers: dict[ServerApproval, bool] = {}
         # Without the lock, two turns that start at the same time could ask the same question twice.
         self._question_lock = asyncio.Lock()
 
@@ -153,7 +153,9 @@ class ServerConsent:
         ]
         return tuple(chosen), tuple(notices)
 
-    async def _ask_all(self, new: Sequence[OfferedServer], approvals: tuple[Approval, ...], ask: Ask) -> list[str]:
+    async def _ask_all(
+        self, new: Sequence[OfferedServer], approvals: tuple[ServerApproval, ...], ask: Ask
+    ) -> list[str]:
         """Ask about the servers one by one, until the user refuses the rest. Return notices."""
         notices: list[str] = []
         for number, server in enumerate(new):

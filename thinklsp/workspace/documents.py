@@ -20,12 +20,6 @@ from thinklsp.workspace.uri import RelPath, extract_path_parts, normalize_uri, p
 Source = Literal["document", "disk", "turn"]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceFolder:
-    uri: str
-    name: str
-
-
 class Place(NamedTuple):
     """A file or document that a path or URI refers to. Two places with equal keys are the same file.
 
@@ -49,7 +43,7 @@ class Place(NamedTuple):
         """Return the status on disk, or None if the place is not on disk. Raises PathRefused."""
         return None if self.root is None or self.path is None else self.root.stat(self.path)
 
-    def read_bytes(self) -> bytes | None:
+    def load_bytes(self) -> bytes | None:
         """Return the bytes on disk, or None if the place is not on disk. Raises PathRefused."""
         return None if self.root is None or self.path is None else self.root.read(self.path)
 
@@ -72,21 +66,20 @@ class FileText:
 class FolderView:
     """A workspace folder with a unique name. If there are several folders, all paths begin with their folder's name."""
 
-    folder: WorkspaceFolder
     root: Root
     name: str
 
 
-def name_folders(folders: Sequence[tuple[WorkspaceFolder, Root]]) -> tuple[FolderView, ...]:
+def name_folders(roots: Iterable[Root]) -> tuple[FolderView, ...]:
     """Give each folder a unique name, such as `src-2`. The name contains no slash, because paths begin with it."""
     views: list[FolderView] = []
-    for folder, root in folders:
-        plain = (folder.name or os.path.basename(root.given_path)).replace("/", "-").strip() or "folder"
+    for root in roots:
+        plain = (root.name or os.path.basename(root.given_path)).replace("/", "-").strip() or "folder"
         name, count = plain, 1
         while any(view.name == name for view in views):
             count += 1
             name = f"{plain}-{count}"
-        views.append(FolderView(folder, root, name))
+        views.append(FolderView(root, name))
     return tuple(views)
 
 

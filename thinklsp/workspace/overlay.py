@@ -228,7 +228,7 @@ def has_bom(place: Place) -> bool:
     """Return whether the file on disk starts with a byte order mark, which editors do not include in a document."""
     data = None
     with suppress(PathRefused):
-        data = place.read_bytes()
+        data = place.load_bytes()
     return data is not None and data.startswith(_BOM_BYTES)
 
 

@@ -79,13 +79,20 @@ class _Descriptor:
 class Root(AbstractContextManager["Root"]):
     """A workspace folder, which is opened once and can be used by several threads.
 
-    `given_path` is the original path, and `path` is the path without links. After `close`, every operation raises
-    PathRefused, even in running turns.
+    `given_path` is the original path, and `path` is the path without links. `name` is the name that the editor gives to
+    the folder, or empty. After `close`, every operation raises PathRefused, even in running turns.
     """
 
     def __init__(
-        self, path: str, *, protected: ProtectedPaths | None = None, allow_wide: bool = False, read_only: bool = False
+        self,
+        path: str,
+        *,
+        name: str = "",
+        protected: ProtectedPaths | None = None,
+        allow_wide: bool = False,
+        read_only: bool = False,
     ) -> None:
+        self.name = name
         self.given_path = os.path.normpath(path)
         self.path = resolve_real_path(path)
         self.protected = protected or ProtectedPaths()

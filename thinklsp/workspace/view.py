@@ -20,7 +20,6 @@ from thinklsp.workspace.documents import (
     Place,
     RootResolver,
     Source,
-    WorkspaceFolder,
     build_key,
     format_notebook,
     list_name_parts,
@@ -39,7 +38,7 @@ from thinklsp.workspace.uri import (
     uri_to_path,
 )
 
-__all__ = ["DocumentSnapshot", "FileText", "FolderView", "Place", "Source", "WorkspaceFolder", "WorkspaceView"]
+__all__ = ["DocumentSnapshot", "FileText", "FolderView", "Place", "Source", "WorkspaceView"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 # A URI with a scheme other than `file`. File names may contain colons, but not before a slash or after `untitled`.
@@ -52,7 +51,7 @@ class WorkspaceView:
 
     def __init__(
         self,
-        folders: Iterable[tuple[WorkspaceFolder, Root]] = (),
+        folders: Iterable[Root] = (),
         documents: Iterable[DocumentSnapshot] = (),
         *,
         protected: ProtectedPaths | None = None,
@@ -64,8 +63,7 @@ class WorkspaceView:
         workspace, whose names are part of their paths.
         """
         workspace = list(folders)
-        beside = [(WorkspaceFolder(path_to_uri(root.path), ""), root) for root in extra]
-        self._all_folders = name_folders([*workspace, *beside])
+        self._all_folders = name_folders([*workspace, *extra])
         self.folders, self.extra = self._all_folders[: len(workspace)], self._all_folders[len(workspace) :]
         self._protected = protected or ProtectedPaths()
         self._disk: dict[str, FileText | None] = {}
@@ -284,7 +282,7 @@ class WorkspaceView:
         return strip_logins(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _read_from_disk(self, place: Place) -> FileText | None:
-        if (data := place.read_bytes()) is None:
+        if (data := place.load_bytes()) is None:
             return None
         try:
             text = data.decode("utf-8")

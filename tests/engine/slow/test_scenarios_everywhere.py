@@ -30,8 +30,7 @@ from thinklsp.offline.scenario import Pacing, Scenario, list_packaged, load_scen
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.tools.registry import Mode
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.uri import path_to_uri
-from thinklsp.workspace.view import WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import WorkspaceView
 
 # What `fix` asks in the file that the README tells people to try.
 TRIED = "    return sum(values) / len(value)  # the name of the parameter AI!"
@@ -118,7 +117,7 @@ async def begun(
     async def connect(_known: object) -> HttpModelCaller:
         return caller
 
-    view = WorkspaceView([(WorkspaceFolder(path_to_uri(root.path), ""), root)])
+    view = WorkspaceView([root])
     request = ChatRequest(prompt=prompt, mode=mode, view=view, workspace="w", session_id=session_id)
     turn = await engine.start_turn(request, EditorSettings(), {"provider": way.provider, "model": way.model})
     connect_to(turn, connect)

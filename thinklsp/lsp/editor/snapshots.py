@@ -13,7 +13,7 @@ from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.paths import Root, compute_workspace_key, resolve_real_path
 from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import normalize_uri, uri_to_path
-from thinklsp.workspace.view import DocumentSnapshot, WorkspaceFolder, WorkspaceView
+from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 
 class Snapshots:
@@ -116,8 +116,8 @@ class Snapshots:
         folders = self._open_folders(is_quiet=is_quiet)
         return WorkspaceView(folders, documents, protected=self._protected, extra=self._get_extra_roots(folders))
 
-    def _get_extra_roots(self, folders: Iterable[tuple[WorkspaceFolder, Root]]) -> list[Root]:
-        workspace = tuple(root for _, root in folders)
+    def _get_extra_roots(self, folders: Iterable[Root]) -> list[Root]:
+        workspace = tuple(folders)
         if self._extra_cache is None or self._extra_cache[0] != workspace:
             extra_roots, problems = open_extra_roots(
                 self._extra_roots, workspace, self._protected, allow_wide=self._allow_home
@@ -133,24 +133,26 @@ class Snapshots:
             self._reported_problems.add(problem)
             self._state.client.show_message("warning", problem)
 
-    def _open_folders(self, *, is_quiet: bool) -> list[tuple[WorkspaceFolder, Root]]:
-        folders: list[tuple[WorkspaceFolder, Root]] = []
+    def _open_folders(self, *, is_quiet: bool) -> list[Root]:
+        folders: list[Root] = []
         for uri, folder in self._state.documents.folders.items():
             try:
-                root = self._roots.get(uri) or self._open_root(uri)
+                root = self._roots.get(uri)
+                if root is None or root.name != folder.name:
+                    root = self._open_root(uri, folder.name)
             except PathRefused as refused:
                 if not is_quiet:
                     self._warn(f"{refused} Tools can only read open documents.")
                 continue
             self._roots[uri] = root
-            folders.append((WorkspaceFolder(uri, folder.name), root))
+            folders.append(root)
         for uri in self._roots.keys() - self._state.documents.folders.keys():
             self._roots.pop(uri).close()
         return folders
 
-    def _open_root(self, uri: str) -> Root:
+    def _open_root(self, uri: str, name: str) -> Root:
         """Open a workspace folder. Raises PathRefused, also for a folder with data of the server's other users."""
-        root = Root(uri_to_path(uri), protected=self._protected, allow_wide=self._allow_home)
+        root = Root(uri_to_path(uri), name=name, protected=self._protected, allow_wide=self._allow_home)
         for private in map(resolve_real_path, self._state.private_folders):
             if is_same_or_parent(root.path, private) or is_same_or_parent(private, root.path):
                 root.close()
