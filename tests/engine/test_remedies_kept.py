@@ -13,7 +13,7 @@ from tests.stand_ins.http_server import Simulator
 from tests.support.hosts import SseServer
 from tests.support.scripted_model import run_to_end
 from tests.support.services import Service
-from thinklsp.agent.request_fallbacks import DROP_NOTICE, NEVER_NOTICE
+from thinklsp.agent.request_fallbacks import DROP_NOTICE
 from thinklsp.core.events import Notice
 from thinklsp.engine import Engine
 from thinklsp.sessions.sqlite_store import SqliteStore
@@ -44,24 +44,6 @@ async def test_a_conversation_whose_thinking_no_longer_fits(tmp_path: Path) -> N
         assert said == [DROP_NOTICE]
         assert [request.status for request in simulator.requests].count(400) == 1
         assert [sent(request).drops for request in simulator.requests[4:]] == [True] * 12
-
-
-async def test_a_gateway_that_takes_no_thinking_back(tmp_path: Path) -> None:
-    service, said = Service(), []
-    wish = {"provider": "openai-compatible", "model": "strict-1"}
-    known: dict[str, str] = {}
-    async with service:
-        for number in range(3):
-            async with restarted(tmp_path, **service.environment()) as engine:
-                # The last session is a new one: it holds for the model.
-                if number == 2:
-                    known = {}
-                turn = await engine.start_turn(spec(f"Go on, {number}.", **known), EditorSettings(), wish)
-                said += [event.text for event in await run(turn) if isinstance(event, Notice)]
-                known = {"session_id": turn.session.id}
-        assert said == [NEVER_NOTICE]
-        assert [request.status for request in service.requests].count(200) == len(service.requests) - 1
-        assert service.violations == []
 
 
 async def test_a_form_of_thinking_and_a_level_of_effort(tmp_path: Path) -> None:

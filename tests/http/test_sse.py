@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.sizes import examples
 from thinklsp.core.errors import StreamProtocolError
-from thinklsp.http import sse
-from thinklsp.http.sse import ServerSentEvent, SseDecoder
+from thinklsp.http.sse import ServerSentEvent, SseDecoder, SseLimits
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "anthropic").glob("*.sse"))
 
@@ -41,8 +40,8 @@ CASES = {
 }
 
 
-def decode(*chunks: bytes) -> list[ServerSentEvent]:
-    decoder = SseDecoder()
+def decode(*chunks: bytes, limits: SseLimits | None = None) -> list[ServerSentEvent]:
+    decoder = SseDecoder(limits or SseLimits())
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     return events + decoder.finish()
 
@@ -87,20 +86,19 @@ def test_event_is_not_delayed_by_trailing_carriage_return() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "size", "stream"),
+    ("limits", "stream"),
     [
-        pytest.param("_MAX_LINE_BYTES", 20, b"data: " + b"x" * 30, id="line without end"),
-        pytest.param("_MAX_LINE_BYTES", 20, b": " + b"x" * 30 + b"\n", id="comment line"),
-        pytest.param("_MAX_EVENT_BYTES", 20, b"data: 123456789\n" * 3, id="event of many lines"),
-        pytest.param("_MAX_EVENTS", 2, b"data: 1\n\n" * 3, id="number of events"),
-        pytest.param("_MAX_LINES", 3, b"\n" * 4, id="number of lines"),
+        pytest.param(SseLimits(line_bytes=20), b"data: " + b"x" * 30, id="line without end"),
+        pytest.param(SseLimits(line_bytes=20), b": " + b"x" * 30 + b"\n", id="comment line"),
+        pytest.param(SseLimits(event_bytes=20), b"data: 123456789\n" * 3, id="event of many lines"),
+        pytest.param(SseLimits(events=2), b"data: 1\n\n" * 3, id="number of events"),
+        pytest.param(SseLimits(lines=3), b"\n" * 4, id="number of lines"),
     ],
 )
-def test_limits_end_the_stream_for_good(monkeypatch: pytest.MonkeyPatch, limit: str, size: int, stream: bytes) -> None:
-    monkeypatch.setattr(sse, limit, size)
+def test_limits_end_the_stream_for_good(limits: SseLimits, stream: bytes) -> None:
     for chunks in ([stream], [stream[i : i + 1] for i in range(len(stream))]):
         with pytest.raises(StreamProtocolError, match="was discarded") as caught:
-            decode(*chunks)
+            decode(*chunks, limits=limits)
         assert not caught.value.retryable
 
 

@@ -1,6 +1,6 @@
-"""The prices and windows of the catalogue are those of `genai-prices`, row by row, but for what is named here.
+"""Prices of cached and of long prompts, and prices that will change, are those of `genai-prices`.
 
-It knows no output caps; those come from the services' own pages alone.
+`tests/catalogue` compares the plain prices and the windows, with the differences that are accepted.
 """
 
 from __future__ import annotations
@@ -23,40 +23,8 @@ VENDORS = {"anthropic": "anthropic", "openai": "openai", "google": "google", "op
 # Within DeepSeek's dear hours, whose prices we take; the others have none.
 HOUR = time(2, tzinfo=UTC)
 
-OWN_WINDOW = "Google's own page says 1,048,576, and so does the service; the package has it rounded or not at all"
-# (model, what) -> why ours is different. Each must be a difference.
-DIFFERENT: dict[tuple[str, str], str] = {
-    ("claude-sonnet-4-5", "long"): "the window of a million that these prices are for has been taken away",
-    ("gpt-5.2-chat-latest", "window"): "the package keeps it with gpt-5.2; its own page says 128,000",
-    ("gpt-5.1-chat-latest", "window"): "the package keeps it with gpt-5.1; its own page says 128,000",
-    **{
-        (model, "window"): "the package has no window for it"
-        for model in ("gpt-6-cyber", "gpt-6-rosalind", "gpt-5.6-cyber", "chat-latest")
-    },
-    **{(model, "window"): "the package has it rounded; LiteLLM has 1,050,000" for model in ("gpt-5.5", "gpt-5.5-pro")},
-    **{
-        (model, "window"): "the package has it rounded; OpenAI's page says 1,047,576"
-        for model in ("gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano")
-    },
-    ("gemini-2.5-flash-image", "window"): "our sources differ, and it is not made for text",
-    **{
-        (model, "window"): OWN_WINDOW
-        for model in list_models("google")
-        if model not in ("gemini-2.5-flash", "gemini-2.5-flash-image", "gemini-4-argon")
-        and model not in ("gemini-4-hydrogen", "gemini-4-carbon", "gemini-4-neon")
-    },
-}
-# Rows that the package does not have, and what is known of their prices.
-ABSENT = {
-    "claude-mythos-preview": "left out there; the price is from LiteLLM's table",
-    "claude-mythos-5": "left out there, being for few; it is the same model as Fable 5 at its price",
-    "claude-mythos-5-1": "left out there, being for few; it is the same model as Fable 5.1 at its price",
-    "gpt-6.2-astra": "too new; its price for cached input could not be read",
-    "gpt-6.2-sol": "too new; the price is from OpenAI's page of the model",
-    "gemini-4-neon": "too new; only its id could be read",
-    "gemini-4-hydrogen": "too new; the price is from Google's list",
-    "gemini-4-carbon": "too new; the price is from Google's list, Argon's that is",
-}
+# The window of a million that these prices are for has been taken away.
+WITHOUT_LONG_PROMPTS = ("claude-sonnet-4-5",)
 
 ROWS = [(provider, model) for provider in VENDORS for model in list_models(provider)]
 
@@ -89,9 +57,9 @@ def theirs(value: object) -> tuple[float | None, float | None, int | None]:
 
 def differences(provider: str, model_id: str, found: PricedModel, day: date) -> set[str]:
     model = CATALOGUE.find_model(provider, model_id, day=day)
-    said = {"window"} if model.context_window != found.context_window else set()
     if model.price is None:
-        return said | {"price"}
+        return {"price"}
+    said: set[str] = set()
     prices = found.get_prices(datetime.combine(day, HOUR))
     for name, plain, when_long in ours(model.price):
         base, dear, start = theirs(getattr(prices, name, None))
@@ -105,9 +73,8 @@ def differences(provider: str, model_id: str, found: PricedModel, day: date) -> 
 @pytest.mark.parametrize(("provider", "model"), ROWS)
 def test_every_row_says_what_the_package_says(provider: str, model: str) -> None:
     found = package_model(provider, model)
-    assert (found is None) is (model in ABSENT)
     if found is not None:
-        expected = {what for name, what in DIFFERENT if name == model}
+        expected = {"long"} if model in WITHOUT_LONG_PROMPTS else set()
         assert differences(provider, model, found, TABLE[provider]["priced"]) == expected
 
 
@@ -119,7 +86,7 @@ def test_a_price_that_will_rise_rises_on_the_day(model: str) -> None:
     found = package_model("google", model)
     assert found is not None
     days = [TABLE["google"]["priced"] + timedelta(days=count) for count in range(120)]
-    told = [differences("google", model, found, day) - {"window"} for day in days]
+    told = [differences("google", model, found, day) for day in days]
     assert set().union(*told) == set()
     prices = [CATALOGUE.find_model("google", model, day=day).price for day in days]
     assert len(set(prices)) == 2
@@ -132,4 +99,4 @@ def test_no_other_price_is_known_to_change() -> None:
         found = package_model(provider, model)
         if found is not None and model not in LATER:
             soon = differences(provider, model, found, TABLE[provider]["priced"] + timedelta(days=400))
-            assert soon == {what for name, what in DIFFERENT if name == model}, model
+            assert soon == ({"long"} if model in WITHOUT_LONG_PROMPTS else set()), model

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,8 +31,89 @@ from thinklsp.core.messages import (
 )
 from thinklsp.providers.catalogue import ModelInfo
 
-Origins = st.SearchStrategy[dict[str, str]]
 _TEXTS = st.text(max_size=6)
+_STOPS: st.SearchStrategy[StopReason] = st.sampled_from(["end_turn", "tool_use", "tool_use", "max_tokens", "other"])
+# Who issued a block: mostly the service that is asked.
+ORIGINS: Sequence[Mapping[str, str]] = ({}, {}, {"model": "another"}, {"host": "https://other.example"})
+# Makes a block from words, a name that no other block has, and who issued it.
+Make = Callable[[st.DrawFn, str, str, Mapping[str, str]], ContentBlock]
+
+
+def make_chat_thinking(draw: st.DrawFn, _words: str, _name: str, origin: Mapping[str, str]) -> ContentBlock:
+    words = "Foreign" if origin else "Hm"
+    field = draw(st.sampled_from(["reasoning", "reasoning_content", "think_tags", "reasoning_details"]))
+    if field == "reasoning_details":
+        return chat_samples.details(words, **origin)
+    return chat_samples.thinking(words, field, **origin)
+
+
+def make_google_text(draw: st.DrawFn, words: str, name: str, origin: Mapping[str, str]) -> ContentBlock:
+    make = draw(st.sampled_from([google_samples.text, google_samples.thought]))
+    return make(words, draw(st.sampled_from(["", f"Sig-{name}"])), **origin)
+
+
+def make_google_call(draw: st.DrawFn, _words: str, name: str, origin: Mapping[str, str]) -> ContentBlock:
+    signature = draw(st.sampled_from(["", "", f"Sig-{name}"]))
+    return google_samples.call(name, signature, wire_id=draw(st.sampled_from([None, "", "same"])), **origin)
+
+
+MAKERS: Mapping[str, Sequence[Make]] = {
+    "anthropic": (
+        lambda _, words, _name, origin: anthropic_samples.text(words, **origin),
+        lambda _, _words, name, origin: anthropic_samples.thinking(f"Sig-{name}", **origin),
+        lambda draw, _words, _name, origin: anthropic_samples.call(draw(st.sampled_from(["t1", "t2"])), **origin),
+    ),
+    "openai": (
+        lambda _, words, name, origin: openai_samples.text(words.strip() or "x", name, **origin),
+        lambda _, _words, name, origin: openai_samples.thinking(name, **origin),
+        lambda draw, _words, _name, origin: openai_samples.call(draw(st.sampled_from(["a", "b", "c"])), **origin),
+        lambda _, _words, _name, _origin: openai_samples.call("toolu_" + "x" * 70, provider="anthropic"),
+        lambda _, _words, name, _origin: opaque({**SEARCH, "id": f"ws_{name}"}),
+    ),
+    "chat": (
+        lambda _, words, _name, origin: chat_samples.text(words, **origin),
+        make_chat_thinking,
+        lambda draw, _words, _name, origin: chat_samples.call(
+            draw(st.sampled_from(["", "0", "call_1", "é|x", "y" * 50])),
+            draw(st.sampled_from(['{"path": "a"}', "", "{"])),
+            **origin,
+        ),
+    ),
+    "google": (
+        make_google_text,
+        make_google_call,
+        lambda _, _words, name, origin: google_samples.signature_alone(f"Sig-{name}", **origin),
+    ),
+}
+
+
+@st.composite
+def histories(draw: st.DrawFn, family: str) -> Conversation:
+    """Draw answers as the agent stores them. Results come for some calls, for none, and for others in any order."""
+    messages: list[Message] = []
+    for number in range(draw(st.integers(1, 6))):
+        if draw(st.booleans()):
+            messages.append(asked(*map(TextBlock, draw(st.lists(_TEXTS, max_size=2)))))
+        origin = draw(st.sampled_from(ORIGINS))
+        makers = (*MAKERS[family], lambda _, words, _name, _origin: TextBlock(words))
+        blocks = [
+            draw(st.sampled_from(makers))(draw, draw(_TEXTS), f"{number}-{place}", origin)
+            for place in range(draw(st.integers(0, 5)))
+        ]
+        if family == "google" and draw(st.integers(0, 3)) == 0:
+            blocks.append(google_samples.paused(f"T{number}", **origin))
+        answer = ensure_unique_call_ids(said(*blocks, stop=draw(_STOPS)), tuple(messages))
+        messages.append(answer)
+        results = [result(call.id, draw(_TEXTS), is_error=draw(st.booleans())) for call in answer.tool_uses]
+        if family != "google":
+            # Gemini's adapter leaves it to the agent that every call has its result.
+            results = results[: draw(st.integers(0, 5))] + [result("stray")][: draw(st.integers(0, 1))]
+        beside: list[ToolResultBlock | TextBlock] = [*results, *map(TextBlock, draw(st.lists(_TEXTS, max_size=1)))]
+        if results:
+            messages.append(asked(*draw(st.permutations(beside))))
+    if draw(st.booleans()):
+        messages.append(UserMessage.from_text(draw(_TEXTS)))
+    return tuple(messages)
 
 
 def list_own_blocks(family: str, conversation: Conversation) -> list[ContentBlock]:
@@ -43,27 +123,8 @@ def list_own_blocks(family: str, conversation: Conversation) -> list[ContentBloc
     return [block for block in blocks if block.raw is not None and block.raw.is_issued_by(origin)]
 
 
-def build_messages(
-    blocks: st.SearchStrategy[Any], ids: str, stops: st.SearchStrategy[StopReason], max_size: int
-) -> st.SearchStrategy[Message]:
-    answers = st.builds(lambda found, stop: said(*found, stop=stop), st.lists(blocks, max_size=max_size), stops)
-    own = st.builds(TextBlock, _TEXTS) | st.builds(result, st.sampled_from(ids.split()), _TEXTS)
-    return answers | st.builds(lambda found: asked(*found), st.lists(own, max_size=3))
-
-
-_ANTHROPIC_ORIGINS: Origins = st.sampled_from([{}, {"model": "claude-opus-5"}])
-_ANTHROPIC = build_messages(
-    st.builds(lambda value, origin: anthropic_samples.text(value, **origin), _TEXTS, _ANTHROPIC_ORIGINS)
-    | st.builds(lambda origin: anthropic_samples.thinking("Sig", **origin), _ANTHROPIC_ORIGINS)
-    | st.builds(lambda origin: anthropic_samples.call("t1", **origin), _ANTHROPIC_ORIGINS),
-    "t1 t2",
-    st.just("end_turn"),
-    4,
-)
-
-
 @settings(max_examples=examples(200), deadline=None)
-@given(st.lists(_ANTHROPIC, min_size=1, max_size=7).map(tuple))
+@given(histories("anthropic"))
 def test_any_history_has_the_shape_that_anthropic_takes(conversation: Conversation) -> None:
     messages = anthropic_samples.messages_of(conversation)
     assert all(one["role"] != other["role"] for one, other in pairwise(messages))
@@ -84,37 +145,9 @@ def test_any_history_has_the_shape_that_anthropic_takes(conversation: Conversati
     ]
 
 
-_OPENAI_ORIGINS: Origins = st.sampled_from([{}, {}, {}, {"model": "gpt-5.5"}, {"provider": "anthropic"}])
-_NAMES = st.integers(0, 10**9).map(str)
-_THINKING = st.builds(lambda name, origin: openai_samples.thinking(name, **origin), _NAMES, _OPENAI_ORIGINS)
-_OPENAI_BLOCKS: st.SearchStrategy[Any] = st.one_of(
-    st.builds(
-        lambda value, name, origin: openai_samples.text(value, name, **origin),
-        _TEXTS.filter(str.strip),
-        _NAMES,
-        _OPENAI_ORIGINS,
-    ),
-    _THINKING,
-    _THINKING,
-    st.builds(
-        lambda name, origin: openai_samples.call(name, **origin), st.sampled_from(["a", "b", "c"]), _OPENAI_ORIGINS
-    ),
-    st.just(openai_samples.call("toolu_" + "x" * 70, provider="anthropic")),
-    st.builds(TextBlock, _TEXTS),
-    st.builds(lambda name: opaque({**SEARCH, "id": f"ws_{name}"}), _NAMES),
-)
-_STOPS: st.SearchStrategy[StopReason] = st.sampled_from(["end_turn", "tool_use", "tool_use", "max_tokens", "other"])
-_OPENAI = build_messages(_OPENAI_BLOCKS, "a b c", _STOPS, 5)
-
-
 @settings(max_examples=examples(250), deadline=None)
-@given(st.lists(_OPENAI, max_size=7))
-def test_any_history_keeps_the_rules_of_openai(messages: list[Message]) -> None:
-    conversation: Conversation = ()
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            message = ensure_unique_call_ids(message, conversation)
-        conversation = (*conversation, message)
+@given(histories("openai"))
+def test_any_history_keeps_the_rules_of_openai(conversation: Conversation) -> None:
     items = items_of(conversation)
     assert broken_rules(items, conversation) == []
     own = [nameless(openai_samples.raw(block)) for block in list_own_blocks("openai", conversation)]
@@ -122,48 +155,8 @@ def test_any_history_keeps_the_rules_of_openai(messages: list[Message]) -> None:
     assert [item for item in items if "id" in item and nameless(item) not in own] == []
 
 
-_CHAT_ORIGINS: Origins = st.sampled_from([{}, {"model": "other"}, {"host": "https://other.example"}])
-
-
-def name_words(origin: Mapping[str, str]) -> str:
-    return "Foreign" if origin else "Hm"
-
-
-_CHAT_BLOCKS: st.SearchStrategy[Any] = (
-    st.builds(lambda value, origin: chat_samples.text(value, **origin), _TEXTS, _CHAT_ORIGINS)
-    | st.builds(
-        lambda field, origin: chat_samples.thinking(name_words(origin), field, **origin),
-        st.sampled_from(["reasoning", "reasoning_content", "think_tags"]),
-        _CHAT_ORIGINS,
-    )
-    | st.builds(lambda origin: chat_samples.details(name_words(origin), **origin), _CHAT_ORIGINS)
-    | st.builds(
-        lambda call_id, arguments, origin: chat_samples.call(call_id, arguments, **origin),
-        st.sampled_from(["", "0", "call_1", "é|x", "y" * 50]),
-        st.sampled_from(['{"path": "a"}', "", "{"]),
-        _CHAT_ORIGINS,
-    )
-)
-
-
-@st.composite
-def chat_histories(draw: st.DrawFn) -> Conversation:
-    """Draw answers as the agent stores them, with results for some calls, for others, and for none."""
-    messages: list[Message] = []
-    for _ in range(draw(st.integers(1, 6))):
-        if draw(st.booleans()):
-            message = AssistantMessage(tuple(draw(st.lists(_CHAT_BLOCKS, max_size=4))))
-            messages.append(ensure_unique_call_ids(message, tuple(messages)))
-            continue
-        ids = [one.id for message in messages if isinstance(message, AssistantMessage) for one in message.tool_uses]
-        chosen = draw(st.lists(st.sampled_from([*ids, "stray"]), max_size=4, unique=True))
-        texts = [TextBlock(value) for value in draw(st.lists(_TEXTS, max_size=2))]
-        messages.append(asked(*(result(one, f"of {one}") for one in chosen), *texts))
-    return tuple(messages)
-
-
 @settings(max_examples=examples(250), deadline=None)
-@given(chat_histories(), st.sampled_from(KINDS))
+@given(histories("chat"), st.sampled_from(KINDS))
 def test_whatever_the_history_every_call_is_answered_at_once(conversation: Conversation, kind: str) -> None:
     messages = messages_of(conversation, chat_samples.server(kind))
     seen: set[str] = set()
@@ -190,55 +183,8 @@ def test_whatever_the_history_every_call_is_answered_at_once(conversation: Conve
     assert "Foreign" not in json.dumps(messages)
 
 
-_GOOGLE_ORIGINS: Origins = st.sampled_from([{}, {}, {"model": "gemini-4-argon"}, {"provider": "openai"}])
-
-
-@st.composite
-def google_answers(draw: st.DrawFn, number: int) -> tuple[AssistantMessage, list[str]]:
-    """Draw one answer of a model and the ids of its calls; every signature says where it stands."""
-    origin = draw(_GOOGLE_ORIGINS)
-    blocks: list[ContentBlock] = []
-    ids = []
-    for place in range(draw(st.integers(0, 4))):
-        signature = draw(st.sampled_from(["", "", f"Sig-{number}-{place}"]))
-        match draw(st.sampled_from(["text", "thought", "call", "call", "alone", "bare"])):
-            case "text":
-                blocks.append(google_samples.text(draw(_TEXTS), signature, **origin))
-            case "thought":
-                blocks.append(google_samples.thought(draw(_TEXTS), signature, **origin))
-            case "call":
-                ids.append(f"k{number}-{place}")
-                wire_id = draw(st.sampled_from([None, "", "same"]))
-                blocks.append(google_samples.call(ids[-1], signature, wire_id=wire_id, **origin))
-            case "alone":
-                blocks.append(google_samples.signature_alone(f"Sig-{number}-{place}", **origin))
-            case _:
-                blocks.append(TextBlock(draw(_TEXTS)))
-    if draw(st.booleans()) and draw(st.booleans()):
-        blocks.append(google_samples.paused(f"T{number}", **origin))
-    return said(*blocks), ids
-
-
-@st.composite
-def google_histories(draw: st.DrawFn) -> Conversation:
-    """Calls are answered by the next message of the user, in any order and maybe beside words; all else is chance."""
-    messages: list[Message] = []
-    for number in range(draw(st.integers(0, 6))):
-        if draw(st.booleans()):
-            messages.append(asked(*(TextBlock(words) for words in draw(st.lists(_TEXTS, max_size=2)))))
-        answer, ids = draw(google_answers(number))
-        messages.append(answer)
-        if ids:
-            blocks: list[ToolResultBlock | TextBlock] = [*map(TextBlock, draw(st.lists(_TEXTS, max_size=1)))]
-            blocks += [result(one, draw(_TEXTS), is_error=draw(st.booleans())) for one in ids]
-            messages.append(asked(*draw(st.permutations(blocks))))
-    if draw(st.booleans()):
-        messages.append(UserMessage.from_text(draw(_TEXTS)))
-    return tuple(messages)
-
-
 @settings(max_examples=examples(250), deadline=None)
-@given(google_histories(), st.sampled_from([LEVELS, BUDGET, UNKNOWN]))
+@given(histories("google"), st.sampled_from([LEVELS, BUDGET, UNKNOWN]))
 def test_whatever_the_history_google_takes_it(conversation: Conversation, info: ModelInfo) -> None:
     origin = google_samples.ENDPOINT.build_origin(info.id)
     conversation = tuple(reissue(message, info.id) for message in conversation)

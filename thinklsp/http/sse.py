@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from thinklsp.core.errors import StreamProtocolError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-# The limits are far larger than any real answer. Many servers send one event per token, and the longest answers have
-# more than 100,000 tokens. Lines include ignored lines. The transport limits the size of the whole stream.
-_MAX_LINE_BYTES = 8 * 1024 * 1024
-_MAX_EVENT_BYTES = 16 * 1024 * 1024
-_MAX_EVENTS = 1_000_000
-_MAX_LINES = 5_000_000
 _MAX_STRAY_BYTES = 64 * 1024
 # The number of bytes added to the length of each data line, so that empty lines also count toward an event's size.
 _LINE_OVERHEAD_BYTES = 6
@@ -38,13 +33,31 @@ class ServerSentEvent(NamedTuple):
     data: str
 
 
+@dataclass(frozen=True, slots=True)
+class SseLimits:
+    """The limits of a stream, which are far larger than any real answer. The transport limits the whole stream.
+
+    Many servers send one event per token, and the longest answers have more than 100,000 tokens. `line_bytes` also
+    limits lines that are ignored.
+    """
+
+    line_bytes: int = 8 * 1024 * 1024
+    event_bytes: int = 16 * 1024 * 1024
+    events: int = 1_000_000
+    lines: int = 5_000_000
+
+
+_LIMITS = SseLimits()
+
+
 class SseDecoder:
     """A decoder for the server-sent events in a response. Decoding takes linear time, regardless of the chunk size.
 
     Raises StreamProtocolError if the stream exceeds a limit. The error is not retryable.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: SseLimits = _LIMITS) -> None:
+        self._limits = limits
         self._line = bytearray()
         self._after_cr = False
         self._is_first_line = True
@@ -67,9 +80,9 @@ class SseDecoder:
         pieces: list[bytes | bytearray] = [*(_LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n"))]
         *complete, rest = pieces
         self._lines += len(complete)
-        if self._lines > _MAX_LINES:
-            _reject(f"the stream has more than {_MAX_LINES} lines")
-        if len(self._line) + len(chunk) > _MAX_LINE_BYTES:
+        if self._lines > self._limits.lines:
+            _reject(f"the stream has more than {self._limits.lines} lines")
+        if len(self._line) + len(chunk) > self._limits.line_bytes:
             self._check_line_limit(pieces)
         if self._line:
             self._line += complete[0] if complete else rest
@@ -98,8 +111,8 @@ class SseDecoder:
         return events
 
     def _check_line_limit(self, pieces: Sequence[bytes | bytearray]) -> None:
-        if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > _MAX_LINE_BYTES:
-            _reject(f"a line is longer than {_MAX_LINE_BYTES} bytes")
+        if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > self._limits.line_bytes:
+            _reject(f"a line is longer than {self._limits.line_bytes} bytes")
 
     def _parse_line(self, line: bytes | bytearray, events: list[ServerSentEvent]) -> None:
         if self._is_first_line:
@@ -140,15 +153,15 @@ class SseDecoder:
 
     def _add_data(self, value: bytes | bytearray | memoryview) -> None:
         self._data_bytes += len(value) + _LINE_OVERHEAD_BYTES
-        if self._data_bytes > _MAX_EVENT_BYTES:
-            _reject(f"an event is larger than {_MAX_EVENT_BYTES} bytes")
+        if self._data_bytes > self._limits.event_bytes:
+            _reject(f"an event is larger than {self._limits.event_bytes} bytes")
         self._data.append(str(value, "utf-8", "replace"))
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:
             self._count += 1
-            if self._count > _MAX_EVENTS:
-                _reject(f"the stream has more than {_MAX_EVENTS} events")
+            if self._count > self._limits.events:
+                _reject(f"the stream has more than {self._limits.events} events")
             events.append(ServerSentEvent(self._event, "\n".join(self._data)))
             self._data.clear()
             self._data_bytes = 0

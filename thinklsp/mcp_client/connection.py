@@ -249,8 +249,9 @@ class McpConnection:
         except TimeoutError:
             reason = self._explain_timeout()
         except Exception as error:  # noqa: BLE001 - the SDK raises errors of its libraries, in groups
-            reason = f"{self.label} failed ({_name_error(error)})."
-            _LOG.info("the connection to an MCP server failed: %s", _name_error(error))
+            name = type(find_cause(error)).__name__
+            reason = f"{self.label} failed ({name})."
+            _LOG.info("the connection to an MCP server failed: %s", name)
         finally:
             if session is not None:
                 self._stderr_tail = session.transport.stderr_tail
@@ -327,7 +328,8 @@ class _Permanent(McpFailed):
     """The error raised if another attempt cannot help."""
 
 
-def _name_error(error: BaseException) -> str:
+def find_cause(error: BaseException) -> BaseException:
+    """Return the first error of a group, which the SDK's task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return type(error).__name__
+    return error

@@ -28,6 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from thinklsp import __version__
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.call_result import MAX_NAME_CHARACTERS, CallResult, ResultImage
+from thinklsp.mcp_client.connection import find_cause
 from thinklsp.mcp_client.elicitation import MAX_ROUNDS, CallInput, Elicit
 from thinklsp.mcp_client.guarded_process import ServerCommand
 from thinklsp.mcp_client.http_transport import HttpTransport, read_token
@@ -250,13 +251,6 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
                         self.transport.on_list_change()
             # Changes may have been missed between two subscriptions.
             self.transport.on_list_change()
-
-
-def find_cause(error: BaseException) -> BaseException:
-    """Return the first error of a group, which the SDK's task groups raise."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def explain(error: Exception) -> str:

@@ -215,6 +215,10 @@ _UNKNOWN_FIELD = (
 )
 _THINKING_FIELD = r"\breasoning(?:[_.]effort)?\b|\bthinking\b|\bchat_template_kwargs\b|\bthinking_token_budget\b"
 _REASONING_FIELD = r"\breasoning(?:_content|_details)\b|\bmessages\b.*\breasoning\b"
+_NO_THINKING = (
+    r"(?:thinking|reasoning) is not supported|does not support (?:thinking|reasoning)\b|reasoning is mandatory"
+    r"|thinking is not enabled for this model|include_thoughts is only enabled when thinking is"
+)
 _LEVEL_REFUSED = _require_both(
     r"\breasoning(?:[_. ]effort| value)\b", "invalid|unsupported|not support|must be|should be"
 )
@@ -223,42 +227,26 @@ _NO_MODEL = (
     r"model_not_found|model not exist|not found the model|not a valid model|no models loaded|no endpoints found for"
     r"|\bmodel \S+ (?:is |was )?(?:not found|does not exist)|\bmodel \S+, try pulling|invalid model name"
 )
+_OVER_BUDGET = (
+    "budget has been exceeded|exceeded ?budget|over budget|crossed budget|max budget limit|spend limit reached"
+)
+_LOADING_TEXTS = r"\bloading (?:the )?model\b|\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b"
+_NO_CREDIT_TEXTS = (
+    "insufficient_quota|billing_not_active|insufficient balance|exceeded_current_quota|credit balance is too low"
+)
 _QUOTED_MODEL = r"""\bmodel ["'`](?P<model>[^"'`]+)["'`]"""
 
 _NO_ADDRESS = (
     "The server has no such address or model ({status}): check `model` and the base URL, which usually ends in `/v1`."
 )
+_TOO_LARGE = "The conversation is too large for one request to this provider (413): compact it or start a new session."
 _NOT_FOUND = "The provider does not recognize this model or address (404): check `model` and the base URL."
-_BY_STATUS: tuple[tuple[str, Collection[int], type[ProviderError], str], ...] = (
-    ("", [401], _KEY.error, _KEY.sentence),
-    ("", [403], AuthenticationFailed, "The API key is not allowed to do this (403)."),
-    (
-        _CHAT,
-        [404, 405],
-        BadRequest,
-        _NO_ADDRESS,
-    ),
-    ("", [404], BadRequest, _NOT_FOUND),
-    ("", [408, 409, 499], Overloaded, "The provider could not complete the request ({status})."),
-    (
-        "",
-        [413],
-        ContextWindowExceeded,
-        "The conversation is too large for one request to this provider (413): compact it or start a new session.",
-    ),
-    ("", [429], RateLimited, "This account has reached the provider's rate limit (429)."),
-    (_CHAT, [501], BadRequest, "The server does not support this request (501)."),
-    ("", [503, 529], Overloaded, "The provider is overloaded ({status})."),
-    ("", range(500, 1_000), Overloaded, "The provider has an internal error ({status})."),
-    ("", range(400), BadRequest, "The response was not a model answer ({status}): check the base URL."),
-)
 
 _ROWS = (
     # Gateways report budgets with different statuses, so the name and the text of the error are checked.
     _Row("", _ANY, r"\bbudget_exceeded\b", _BUDGET),
     _Row("", [429], r"^[^\n]*\bbilling_error\b", _BUDGET),
-    _Row("", range(400, 500), r"budget has been exceeded|exceeded ?budget|over budget|crossed budget", _BUDGET),
-    _Row("", range(400, 500), r"max budget limit|spend limit reached", _BUDGET),
+    _Row("", range(400, 500), _OVER_BUDGET, _BUDGET),
     # Output of the model that the provider could not read, which it reports like a fault of the request.
     _Row(
         "",
@@ -301,9 +289,7 @@ _ROWS = (
     _Row("anthropic", None, r'"thinking\.type\.(?:enabled|disabled)" is not supported', _ADAPTIVE),
     _Row("anthropic", None, r'"thinking\.type\.between_tools" is not supported', _OFF),
     _Row("anthropic", None, r"thinking: input tag|thinking\.(?:adaptive|between_tools)\.", _UNSET),
-    _Row("", None, r"(?:thinking|reasoning) is not supported|does not support (?:thinking|reasoning)\b", _UNSET),
-    _Row("", None, "reasoning is mandatory|thinking is not enabled for this model", _UNSET),
-    _Row("google", None, "include_thoughts is only enabled when thinking is", _UNSET),
+    _Row("", None, _NO_THINKING, _UNSET),
     _Row("google", None, "budget 0 is invalid|only works in thinking mode|thinking[ _]?budget", _ADAPTIVE),
     _Row("chat responses", None, _require_both(_UNKNOWN_FIELD, _THINKING_FIELD), _UNSET),
     _Row(
@@ -339,26 +325,19 @@ _ROWS = (
         "(?P<flags>--jinja|--enable-auto-tool-choice and --tool-call-parser)",
         _mean(BadRequest, "The server was started without support for tools: start it with {flags}."),
     ),
-    _Row(_CHAT, None, _require_both("try pulling", _QUOTED_MODEL), _NOT_FETCHED),
     _Row("ollama", None, _require_both(_NO_MODEL, _QUOTED_MODEL), _NOT_FETCHED),
+    _Row(_CHAT, None, _require_both("try pulling", _QUOTED_MODEL), _NOT_FETCHED),
     _Row(
         _CHAT,
         None,
         _require_both(_NO_MODEL, _QUOTED_MODEL),
         _mean(BadRequest, "The server has no model {model}: choose another model with `model`."),
     ),
-    _Row(
-        _CHAT,
-        None,
-        _NO_MODEL,
-        _mean(BadRequest, "The server has no such model: choose another model with `model`."),
-    ),
-    _Row(_CHAT, [503], r"\bloading (?:the )?model\b", _LOADING),
-    _Row(_CHAT, [503], r"\bmodel\b.*\b(?:is|still|currently|being) load(?:ing|ed)\b", _LOADING),
+    _Row(_CHAT, None, _NO_MODEL, _mean(BadRequest, "The server has no such model: choose another model with `model`.")),
+    _Row(_CHAT, [503], _LOADING_TEXTS, _LOADING),
     # Credit and limits of the account.
     _Row("", [402], "", _NO_CREDIT),
-    _Row("", _ANY, "insufficient_quota|billing_not_active|insufficient balance|exceeded_current_quota", _NO_CREDIT),
-    _Row("", _ANY, "credit balance is too low", _NO_CREDIT),
+    _Row("", _ANY, _NO_CREDIT_TEXTS, _NO_CREDIT),
     _Row("", _ANY, "billing_hard_limit_reached|reached your specified api usage limits", _SPEND_LIMIT),
     _Row("", [429], "enforced_spend_limit_reached", _SPEND_LIMIT, has_wait=False),
     _Row("", [429], r"\blimit: 0(?![\d.]*\d)", _NO_QUOTA),
@@ -366,7 +345,18 @@ _ROWS = (
     _Row("google", [429], r"^[^\n]*PerDay", _UNTIL_TOMORROW),
     _Row("", [429], DAY_LIMIT, _UNTIL_TOMORROW, has_wait=False),
     _Row("", [429], DAY_LIMIT, _mean(RateLimited, f"{_DAY_QUOTA}console.")),
-    *(_Row(dialects, statuses, "", _mean(error, sentence)) for dialects, statuses, error, sentence in _BY_STATUS),
+    # The status alone.
+    _Row("", [401], "", _KEY),
+    _Row("", [403], "", _mean(AuthenticationFailed, "The API key is not allowed to do this (403).")),
+    _Row(_CHAT, [404, 405], "", _mean(BadRequest, _NO_ADDRESS)),
+    _Row("", [404], "", _mean(BadRequest, _NOT_FOUND)),
+    _Row("", [408, 409, 499], "", _mean(Overloaded, "The provider could not complete the request ({status}).")),
+    _Row("", [413], "", _mean(ContextWindowExceeded, _TOO_LARGE)),
+    _Row("", [429], "", _mean(RateLimited, "This account has reached the provider's rate limit (429).")),
+    _Row(_CHAT, [501], "", _mean(BadRequest, "The server does not support this request (501).")),
+    _Row("", [503, 529], "", _mean(Overloaded, "The provider is overloaded ({status}).")),
+    _Row("", range(500, 1_000), "", _mean(Overloaded, "The provider has an internal error ({status}).")),
+    _Row("", range(400), "", _mean(BadRequest, "The response was not a model answer ({status}): check the base URL.")),
     # thinklsp does not recognize the provider's reason.
     _Row("", [400, 422], "", _mean(BadRequest, "The provider rejected the request ({status}).", unexplained=True)),
     _Row("", _ANY, "", _mean(BadRequest, "The provider rejected the request ({status}).")),

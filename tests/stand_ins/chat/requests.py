@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, assert_never, get_args
+from typing import Annotated, Any, Literal, assert_never, get_args
 
 from pydantic import Field
 
@@ -203,9 +203,6 @@ def check_options(body: Mapping[str, Any], flavour: Flavour) -> ChatOptions:
     request = read_openai_shape(_Request, fields, ())
     if request.max_tokens is not None and request.max_completion_tokens is not None:
         reject("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
-    if flavour.closed:
-        for number, tool in enumerate(body.get("tools") or ()):
-            check_keys({**tool, **tool["function"]}, _Tool.model_fields | _Function.model_fields, f"tools[{number}]")
     return ChatOptions(
         _should_think(request, flavour, body["model"]),
         flavour.details or (request.stream_options is not None and bool(request.stream_options.include_usage)),
@@ -237,9 +234,7 @@ def _should_think(request: _Request, flavour: Flavour, model: str) -> bool:
 def _read_thinking_type(config: _Thinking | None) -> bool | None:
     if config is None:
         return None
-    if config.type not in ("enabled", "disabled"):
-        reject_unknown_variant("thinking.type", config.type, ("enabled", "disabled"))
-    return bool(config.type == "enabled")
+    return check_supported_value(config.type, "thinking.type", ("enabled", "disabled")) == "enabled"
 
 
 def _read_reasoning(config: _Reasoning | None, flavour: Flavour) -> bool | None:
@@ -257,31 +252,9 @@ def _read_effort(effort: str | None, place: str, flavour: Flavour) -> bool | Non
     if effort is None:
         return None
     if flavour.efforts is not None and effort not in flavour.efforts:
-        _reject_effort(effort, place, flavour, flavour.efforts)
+        levels = ", ".join(f"'{level}'" for level in flavour.efforts)
+        reject(f"{place}: Invalid value '{effort}'. Input should be one of {levels}", place)
     return effort != "none"
-
-
-def _reject_effort(effort: str, place: str, flavour: Flavour, supported: tuple[str, ...]) -> NoReturn:
-    match flavour.name:
-        case "ollama":
-            levels = ", ".join(f'"{level}"' for level in supported[:-1])
-            reject(f'invalid reasoning value: "{effort}" (must be {levels}, or "{supported[-1]}")')
-        case "deepseek":
-            reject_unknown_variant(place, effort, supported)
-        case "openrouter":
-            levels = "|".join(f'"{level}"' for level in supported)
-            reject(f"{place}: Invalid option: expected one of {levels}")
-        case _:
-            levels = ", ".join(f"'{level}'" for level in supported[:-1])
-            reject(f"{place}: Input should be {levels} or '{supported[-1]}'", place)
-
-
-def reject_unknown_variant(place: str, value: Any, supported: tuple[str, ...]) -> NoReturn:
-    variants = ", ".join(f"`{name}`" for name in supported)
-    reject(
-        "Failed to deserialize the JSON body into the target type: "
-        f"{place}: unknown variant `{value}`, expected one of {variants}"
-    )
 
 
 class _FunctionCall(OpenShape):
@@ -341,100 +314,72 @@ def _check_message(message: Any, number: int, flavour: Flavour) -> None:
     place, role = f"messages[{number}]", read.role
     if role is None:
         reject_missing(f"{place}.role")
-    if role not in flavour.roles and flavour.name == "deepseek":
-        reject_unknown_variant(f"{place}.role", role, flavour.roles)
     check_supported_value(role, f"{place}.role", flavour.roles)
     if flavour.closed:
         check_keys(message, _STRICT_MESSAGE_KEYS[role], f"messages.{number}")
-    _check_calls(read.tool_calls or (), message, f"{place}.tool_calls", flavour)
+    _check_calls(read.tool_calls or (), f"{place}.tool_calls")
     if role == "tool" and read.tool_call_id is None:
         reject_missing(f"{place}.tool_call_id")
-    _check_content(message, place, flavour)
+    _check_content(message, place)
 
 
-def _check_content(message: ChatMessage, place: str, flavour: Flavour) -> None:
+def _check_content(message: ChatMessage, place: str) -> None:
     content, role = message.get("content"), message["role"]
     if isinstance(content, str):
         return
     if content is None:
         if role != "assistant" or not message.get("tool_calls"):
-            if flavour.name == "ollama":
-                reject("invalid message content type: <nil>")
             reject(f"Invalid value for 'content': expected a string, got null. ({place}.content)", f"{place}.content")
         return
     if not isinstance(content, list) or not content:
         reject_invalid(f"{place}.content", "expected a string or an array with at least one object")
     for index, part in enumerate(content):
-        _check_part(part, f"{place}.content[{index}]", _PART_TYPES.get(role, ("text",)), flavour)
+        _check_part(part, f"{place}.content[{index}]", _PART_TYPES.get(role, ("text",)))
 
 
-def _check_part(part: Any, place: str, supported_types: Sequence[str], flavour: Flavour) -> None:
+def _check_part(part: Any, place: str, supported_types: Sequence[str]) -> None:
     kind = part.get("type") if isinstance(part, Mapping) else None
     kind = check_supported_value(kind, f"{place}.type", supported_types)
     payload = part.get(kind)
     if not isinstance(payload, Mapping if kind == "image_url" else str):
         reject_missing(f"{place}.{kind}")
-    if flavour.closed:
-        check_keys(part, ("type", kind), place)
     if kind == "image_url":
         check_image_url(part["image_url"].get("url"), f"{place}.image_url.url")
 
 
-def _check_calls(calls: Sequence[_Call], message: ChatMessage, place: str, flavour: Flavour) -> None:
-    seen: set[str] = set()
+def _check_calls(calls: Sequence[_Call], place: str) -> None:
+    """Check that the arguments are JSON objects, because chat templates parse them, and that no ID is used twice."""
     for index, call in enumerate(calls):
-        if flavour.closed:
-            value = message["tool_calls"][index]
-            allowed_keys = {**_Call.model_fields, **_FunctionCall.model_fields}
-            check_keys({**value, **value["function"]}, allowed_keys, f"{place}[{index}]")
-        _check_arguments(call.function.arguments, f"{place}[{index}]", flavour)
-        if call.id in seen:
-            reject(f"Duplicate value for 'tool_call_id' of '{call.id}' in '{place}'.", place, "duplicate_value")
-        seen.add(call.id)
-
-
-def _check_arguments(arguments: str, place: str, flavour: Flavour) -> None:
-    """Check that a tool call's arguments are JSON, because chat templates parse them. Ollama requires a JSON object."""
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError) as error:
-        if flavour.name == "ollama":
-            reject("invalid tool call arguments")
-        reject(f"Failed to parse tool call arguments as JSON: {error}", f"{place}.function.arguments")
-    if flavour.name == "ollama" and not isinstance(value, dict):
-        reject("invalid tool call arguments")
+        try:
+            is_object = isinstance(json.loads(call.function.arguments), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
+            reject("Failed to parse tool call arguments as JSON", f"{place}[{index}].function.arguments")
+    if len({call.id for call in calls}) < len(calls):
+        reject(f"Duplicate value for 'tool_call_id' in '{place}'.", place, "duplicate_value")
 
 
 def _check_pairs(messages: Sequence[ChatMessage]) -> None:
     """Check that exactly one tool message follows each tool call, and that each tool message belongs to a call."""
-    open_calls: list[str] = []
-    answered: set[str] = set()
-    for number, message in enumerate(messages):
-        if message["role"] != "tool":
-            _check_answered(open_calls, answered, number)
-            open_calls, answered = list_call_ids(message), set()
+    waiting: list[str] = []
+    for number, message in enumerate([*messages, {"role": "user"}]):
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                reject(
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+                    "'tool_calls', and there is one for each call.",
+                    f"messages.[{number}].role",
+                )
+            waiting.remove(message["tool_call_id"])
             continue
-        call_id = message["tool_call_id"]
-        if call_id not in open_calls:
+        if waiting:
             reject(
-                "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
-                "'tool_calls'.",
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(waiting)}",
                 f"messages.[{number}].role",
             )
-        if call_id in answered:
-            reject(f"Duplicate value for 'tool_call_id' of '{call_id}'.", f"messages.[{number}].tool_call_id")
-        answered.add(call_id)
-    _check_answered(open_calls, answered, len(messages))
-
-
-def _check_answered(calls: Sequence[str], answered_ids: set[str], number: int) -> None:
-    open_calls = [call_id for call_id in calls if call_id not in answered_ids]
-    if open_calls:
-        reject(
-            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
-            "'tool_call_id'. The following tool_call_ids did not have response messages: " + ", ".join(open_calls),
-            f"messages.[{number}].role",
-        )
+        waiting = list_call_ids(message)
 
 
 def _iter_parts(messages: Sequence[ChatMessage]) -> Iterator[DialoguePart]:
