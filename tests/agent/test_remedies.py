@@ -358,41 +358,44 @@ async def test_request_is_not_repeated_unchanged(transport: Transport, name: str
         assert "something that no rule knows" in str(one.error)
 
 
-async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transport) -> None:
-    """LiteLLM refuses `prompt_cache_key` for Claude and Gemini."""
-    words = b"litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
-    no = answer(b'{"error":{"message":"' + words + b'"}}', 400)
-    done = b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n'
-    async with SseServer([no, [head(), done], [head(), done]]) as server:
-        one = talk(server, transport, "openai", OpenAiResponsesAdapter())
-        assert await one.ask(PLAIN)
+COUNTS = "thinking-token-count-2026-05-13"
+NO_COUNTS = f"Unexpected value(s) `{COUNTS}` for the `anthropic-beta` header. Please consult our documentation"
+# LiteLLM refuses `prompt_cache_key` for Claude and Gemini.
+NO_CACHE = "litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
+DONE = b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n'
+# The provider, its adapter, a refusal, a good answer, words of the notice, and whether a request has the refused part.
+PARTS: dict[str, tuple[str, Adapter, str, list[Step], str, Callable[[Received], bool]]] = {
+    "cache hints": (
+        "openai",
+        OpenAiResponsesAdapter(),
+        NO_CACHE,
+        [head(), DONE],
+        "prompt cache",
+        lambda received: "prompt_cache_key" in received.json,
+    ),
+    "token counts": (
+        "simulator",
+        AnthropicAdapter(),
+        NO_COUNTS,
+        GOOD,
+        "cannot count tokens while",
+        lambda received: COUNTS in received.headers.get("anthropic-beta", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+async def test_a_refused_part_is_left_out_from_then_on(transport: Transport, name: str) -> None:
+    provider, adapter, words, good, said, has_part = PARTS[name]
+    async with SseServer([refusal(words), good, good]) as server:
+        one = talk(server, transport, provider, adapter)
+        request = replace(PLAIN, thinking=ADAPTIVE)
+        assert await one.ask(request)
         [notice] = one.notices
-        assert "prompt cache" in notice
-        assert await one.ask(PLAIN)
+        assert said in notice
+        assert await one.ask(request)
         assert one.notices == []
-        assert ["prompt_cache_key" in received.json for received in server.received] == [True, False, False]
-
-
-async def test_refused_token_counts_are_not_asked_for_again(transport: Transport) -> None:
-    """The request goes out again without its beta, and the user is told once."""
-    counts = "thinking-token-count-2026-05-13"
-    refused = refusal(
-        f"Unexpected value(s) `{counts}` for the `anthropic-beta` header. Please consult our documentation"
-    )
-    async with SseServer([refused, GOOD]) as server:
-        one = talk(server, transport, provider="simulator")
-        first = replace(PLAIN, thinking=ADAPTIVE)
-        assert await one.ask(first)
-        assert one.notices == [
-            f"The provider cannot count tokens while {PLAIN.model.id} thinks; the counts are shown afterwards."
-        ]
-        assert await one.ask(first)
-        assert one.notices == []
-        assert [counts in request.headers.get("anthropic-beta", "") for request in server.received] == [
-            True,
-            False,
-            False,
-        ]
+        assert list(map(has_part, server.received)) == [True, False, False]
 
 
 async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Transport) -> None:

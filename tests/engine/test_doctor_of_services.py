@@ -106,14 +106,6 @@ async def test_all_is_well(service: Service) -> None:
         assert {key: told[key] for key in service.capabilities} == service.capabilities
 
 
-async def test_window_of_compatible_server_is_used() -> None:
-    service = SERVICES["openai-compatible"]
-    async with Simulator(load_scenario("sample")) as simulator:
-        for model, window in (("qwen3-8b", 32_768), ("vllm-qwen3-32b", 65_536), ("gpt-oss:20b", None)):
-            found = await reported(service.environment(simulator.base_url), model=model)
-            assert (found["model"]["contextWindow"], found["problems"]) == (window, [])
-
-
 async def test_a_model_that_the_service_does_not_have(service: Service) -> None:
     async with Simulator(load_scenario("sample")) as simulator:
         environment = service.environment(simulator.base_url)

@@ -106,7 +106,11 @@ def _describe_models(engine: Engine) -> Iterator[dict[str, Any]]:
     """
     keyed = engine.find_keyed_providers()
     for provider in PROVIDERS:
-        capabilities = engine.models.find_capabilities(engine.resolve_host(provider)) if provider in keyed else None
+        capabilities = (
+            engine.connections.find_capabilities(engine.connections.resolve_host(provider))
+            if provider in keyed
+            else None
+        )
         server_models = () if capabilities is None else capabilities.models or ()
         for model_id in dict.fromkeys((*engine.catalogue.list_models(provider), *server_models)):
             model = engine.catalogue.find_model(provider, model_id, day=datetime.now(UTC).date())
