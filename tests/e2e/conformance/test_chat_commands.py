@@ -16,12 +16,12 @@ from tests.e2e.acting import (
     edit_file,
     reach,
     read_choices,
+    refused,
     say,
     send,
     write_prompt,
 )
 from tests.e2e.conftest import Begin
-from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import diagnostic
 from tests.support.outside import said
@@ -307,10 +307,8 @@ async def test_second_send_of_new_document_reuses_the_session(begin: Begin) -> N
     hold = Hold()
     outside, client, uri = await begin_talk(begin, "Hello?", answer(Text(ANSWER), before=hold), say("Again."))
     first = await reach(hold, client.command("thinklsp.send", {"uri": uri}, token="first"))
-    with pytest.raises(ResponseError) as refused:
-        await client.command("thinklsp.send", {"uri": uri}, token="second")
-    assert refused.value.code == -32803
-    assert "already waiting for an answer" in refused.value.message
+    second = client.command("thinklsp.send", {"uri": uri}, token="second")
+    await refused(second, match="already waiting for an answer")
     assert await client.command("thinklsp.cancel", {}) != {"cancelled": []}
     result = await first
     assert result["stopReason"] == "cancelled"
