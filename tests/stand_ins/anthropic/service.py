@@ -155,7 +155,6 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     conversation, request = accepted.conversation, accepted.request
     return NeutralRequest(
         request.model,
-        "\n".join(part["text"] for part in list_content_blocks(request.system or [])),
         frozenset(tool["name"] for tool in request.tools or ()),
         conversation.state,
         compute_content_key([{"role": block.role, **block.value} for block in conversation.blocks]),
