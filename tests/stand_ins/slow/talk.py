@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tests.stand_ins.anthropic.service import AnthropicDialect
 from tests.stand_ins.chat.service import ChatDialect
-from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, WholeReply
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, WholeReply
 from tests.stand_ins.google.service import GoogleDialect
 from tests.stand_ins.openai.service import OpenAiDialect
 from tests.support.services import join_answer
@@ -82,7 +82,7 @@ class Talk:
         reply = self.dialect.build_reply(ReceivedRequest("POST", path, query, sent, raw))
         if isinstance(reply, WholeReply):
             return reply.status, json.loads(reply.body)
-        data = b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes))
+        data = reply.body
         return 200, join_answer(self.provider, data)
 
     def good(self, body: Json, **how: str) -> Json:
