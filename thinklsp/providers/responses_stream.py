@@ -424,7 +424,7 @@ def _finish_message(
         reason, explanation = "refusal", refusal
     elif reason == "refusal":
         explanation = "The provider's content filter stopped the answer."
-    unsealed = not cut and any(kind == "thinking" and not _can_replay(item) for kind, item in items)
+    unsealed = not cut and any(kind == "thinking" and not is_reasoning_complete(item) for kind, item in items)
     return MessageFinished(reason, _parse_usage(response.get("usage")), explanation, tuple(notices), unsealed)
 
 
@@ -483,5 +483,6 @@ def _match_final_items(drafts: Mapping[int, ItemDraft], output: object) -> dict[
     return matched
 
 
-def _can_replay(reasoning: Mapping[str, Any]) -> bool:
-    return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
+def is_reasoning_complete(item: Mapping[str, Any]) -> bool:
+    """Return whether thinking can be sent back. The provider does not store it, so it needs one of its contents."""
+    return bool(item.get("encrypted_content") or item.get("content"))
