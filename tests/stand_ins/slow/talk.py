@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.offline.talk import LOOP
 from tests.stand_ins.dialect import ReceivedRequest, WholeReply
 from tests.support.services import PROVIDERS, Answer, join_answer, place, read, request_of
 from thinklsp.core.messages import ToolResultBlock, UserMessage
@@ -16,31 +17,6 @@ from thinklsp.offline.script import Script
 from thinklsp.settings.model import Provider
 
 Json = Any
-# A tool loop of three answers, and one answer. Gemini's calls have no thinking between them.
-SCENARIO = """
-[[turn]]
-when = "loop"
-[[turn.step]]
-block = [
-  { thinking = "First I think." }, { redacted_thinking = "hidden" }, { text = "Looking at it now, right away." },
-  { tool = "read_file", input = { path = "a" } }, { tool = "list_files" },
-]
-[[turn.step]]
-block = [{ thinking = "In between." }, { tool = "read_file", input = { path = "{{result:1}}" } }]
-[[turn.step]]
-block = [{ thinking = "At last." }, { text = "Done with {{result:1}}." }]
-[[turn]]
-when = "plain"
-[[turn.step]]
-block = [{ thinking = "Plain thinking." }, { text = "Plain answer." }]
-[[turn]]
-when = "pause"
-[[turn.step]]
-stop_reason = "pause_turn"
-block = [{ thinking = "Wait." }, { text = "Searching." }]
-[[turn.step]]
-block = [{ thinking = "Go on." }, { text = "Found." }]
-"""
 # The key of the conversation in a request, and the model that a test asks if it does not matter which.
 HELD: dict[Provider, str] = {
     "anthropic": "messages",
@@ -57,7 +33,7 @@ MODELS: dict[Provider, str] = {
 
 
 class Talk:
-    def __init__(self, provider: Provider, model: str = "", *, scenario: str = SCENARIO) -> None:
+    def __init__(self, provider: Provider, model: str = "", *, scenario: str = LOOP) -> None:
         self.provider, self.held = provider, HELD[provider]
         self.where = place(provider, model or MODELS[provider])
         self.dialect = PROVIDERS[provider][1](Script(parse_scenario(scenario, "test")))

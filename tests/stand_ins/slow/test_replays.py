@@ -125,8 +125,8 @@ def test_paused_answer_goes_on(provider: Provider) -> None:
 
 NOT_READABLE = "could not be verified. Reason: Encrypted content could not be decrypted or parsed."
 NOT_FOLLOWED, NOT_REASONED = "without its required following item", "without its required 'reasoning' item"
-# Of the request: the system prompt, the prompt, two reasoning items, a message, two calls and their outputs.
-FIRST, SECOND, SAID, CALL, OTHER_CALL = range(2, 7)
+# Of the request: the system prompt, the prompt, three reasoning items, a message, two calls and their outputs.
+FIRST, SECOND, _THIRD, SAID, CALL = range(2, 7)
 RESPONSES: dict[str, tuple[Change, str]] = {
     "content": (bend(FIRST, "encrypted_content"), NOT_READABLE),
     "content, last letter": (bend(SECOND, "encrypted_content", -1), NOT_READABLE),
@@ -141,7 +141,7 @@ RESPONSES: dict[str, tuple[Change, str]] = {
     "made up message": (update(SAID, id="msg_made_up"), NOT_FOLLOWED),
     "made up call": (update(CALL, id="fc_made_up"), "Item with id 'fc_made_up' not found."),
     "doubled": (lambda items: items.insert(FIRST, dict(items[FIRST])), "Duplicate item found"),
-    "output dropped": (drop(7), "No tool output found for function call"),
+    "output dropped": (drop(8), "No tool output found for function call"),
 }
 
 
@@ -159,13 +159,13 @@ def test_changed_reasoning_is_refused(name: str, model: str) -> None:
     assert words in talk.refused(body)
 
 
-# Changes of a request in a tool loop, and how many of its three reasoning items still fit where they are bound.
+# Changes of a request in a tool loop, and how many of its four reasoning items still fit where they are bound.
 BOUND: dict[str, tuple[Callable[[Any], object], int]] = {
-    "same": (lambda body: None, 3),
-    "effort": (lambda body: body.update(reasoning={"effort": "low"}), 3),
+    "same": (lambda body: None, 4),
+    "effort": (lambda body: body.update(reasoning={"effort": "low"}), 4),
     "tools": (lambda body: body["tools"].reverse(), 0),
     "prompt": (lambda body: body["input"][1].update(content="loop, please"), 0),
-    "output": (lambda body: body["input"][7].update(output="another"), 2),
+    "output": (lambda body: body["input"][8].update(output="another"), 3),
     "model": (lambda body: body.update(model="gpt-6.2-luna"), 0),
 }
 
