@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import itertools
 import json
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -161,9 +160,6 @@ class AcpClient(Watched):
     def kill(self) -> None:
         if self.process.returncode is None:
             self.process.kill()
-
-    def interrupt(self, number: int = signal.SIGINT) -> None:
-        self.process.send_signal(number)
 
     # Talking
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +130,3 @@ async def begin_talk(
     if session and how.get("initialize", True):
         await talk.new_session()
     return talk
-
-
-begin_without = partial(begin_talk, initialize=False)

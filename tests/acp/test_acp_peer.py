@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.watching import HANG_SECONDS
 from thinklsp.acp.peer import AcpPeer, Params, Result
-from thinklsp.jsonrpc.rpc_messages import ClientError
 
 Json = Any
 
@@ -83,23 +82,3 @@ async def test_own_request_that_is_cancelled_is_withdrawn_once(peer: AcpPeer, wr
     assert withdrawn["params"] == {"requestId": asked["id"]}
     receive(peer, id=asked["id"], result={"content": "late"})
     assert len(written.messages) == 2
-
-
-async def test_error_of_the_client_has_its_code(peer: AcpPeer, written: Written) -> None:
-    task = asyncio.create_task(peer.request("fs/read_text_file", {}, 60))
-    async with asyncio.timeout(HANG_SECONDS):
-        await written.added.wait()
-    receive(peer, id=written.messages[0]["id"], error={"code": -32002, "message": "No such file."})
-    with pytest.raises(ClientError) as raised:
-        await task
-    assert raised.value.code == -32002
-
-
-@pytest.mark.parametrize("error", [7, "no", None, [], {}, {"code": True}, {"code": "x"}])
-async def test_nonsense_is_an_answer_without_value(peer: AcpPeer, written: Written, error: Json) -> None:
-    task = asyncio.create_task(peer.request("fs/read_text_file", {}, 60))
-    async with asyncio.timeout(HANG_SECONDS):
-        await written.added.wait()
-    receive(peer, id=written.messages[0]["id"], error=error)
-    answer = (await asyncio.gather(task, return_exceptions=True))[0]
-    assert answer is None or (isinstance(answer, ClientError) and answer.code is None)

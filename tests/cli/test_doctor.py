@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 
 import pytest
 
@@ -227,3 +228,37 @@ def test_servers_are_named_and_a_mistake_is_a_problem(cli, inside):
     assert [server["name"] for server in report["mcp"]["servers"]] == ["a"]
     assert report["mcp"]["disabled"] == ["b"]
     assert [problem for problem in report["problems"] if "The MCP server `c` in your config.toml is off" in problem]
+
+
+def test_the_acp_report_names_the_command_and_the_key(inside):
+    done = inside("doctor", "--acp", ANTHROPIC_API_KEY=KEY)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert KEY not in done.stdout
+    assert re.search(r"^command +/\S+ .*acp$", done.stdout, re.MULTILINE)
+    assert "thinklsp setup zed" in done.stdout
+    assert "anthropic   the environment variable ANTHROPIC_API_KEY" in done.stdout
+    assert "To store it for them, run `thinklsp acp --setup`." in done.stdout
+
+
+def test_a_key_outside_the_environment_reaches_every_client(cli, inside):
+    config = cli.home / "config.toml"
+    config.write_text('[providers.anthropic]\napi_key_command = ["true"]\n')
+    done = inside("doctor", "--acp", THINKLSP_CONFIG=str(config))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the key command in the user file" in done.stdout
+    assert "`thinklsp acp --setup`" not in done.stdout
+    assert f"{config} is used because of THINKLSP_CONFIG. A client must pass this variable" in done.stdout
+
+
+def test_the_acp_report_without_a_key_names_the_setup(inside):
+    done = inside("doctor", "--acp")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "! Run `thinklsp acp --setup` to store a key that every client finds." in done.stdout
+    assert inside("doctor", "--acp", THINKLSP_PROVIDER="simulator").returncode == 0
+    assert inside("doctor", "--acp", "--json").returncode == 2
+
+
+def test_the_acp_report_works_without_a_home(cli, inside, monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    del cli.environment["HOME"]
+    assert "command " in inside("doctor", "--acp", THINKLSP_CONFIG=str(cli.home / "none.toml")).stdout

@@ -116,11 +116,13 @@ def test_json_that_is_not_an_object_is_refused(text):
 
 @given(OBJECTS, st.sampled_from([None, 4]))
 def test_entries_are_ours_by_their_mark(value, indent):
-    data, agents = json.dumps(value, indent=indent).encode(), value.get("agents", {})
+    mine, agents = json.dumps(value, indent=indent).encode(), value.get("agents", {})
+    data = mine
     if not isinstance(agents, dict):
         with pytest.raises(ThinkLspError, match="not valid JSON with an object"):
             ENTRIES.insert(data, {})
         return
+    assert ENTRIES.remove(ENTRIES.insert(mine, {"a": {"command": "/a"}, "b ä": {}})) == mine
     for command in ("/first", "/moved"):
         data = ENTRIES.insert(data, {"thinklsp": {"command": command}})
         ours = {"thinklsp": {"command": command, "env": {"BY": "us"}}}

@@ -204,6 +204,20 @@ class _Decisions(Driver):
         await self.hold({**BEFORE, "cart.py": f"# mine\n{BEFORE['cart.py']}"}, save=True)
         cart.write_text(BEFORE["cart.py"])
 
+    async def compare_and_discard(self) -> None:
+        """What was not kept waits in the card: each file, also a new and a deleted one, can be compared."""
+        page, card = self.window.page, self.chat.turn.locator(".edits")
+        await self.answer("Not now")
+        await card.filter(has_text="Pending: 5 files").wait_for()
+        for name, kind in (("cart.py", "insert"), ("notes.md", "insert"), ("old.py", "delete"), ("tax.py", "insert")):
+            await self.chat.button(f"Diff of {self.path(name).name}").click()
+            await page.locator(".tab.active", has_text=f"{self.path(name).name}: now ↔ proposed").wait_for()
+            await page.locator(f".monaco-diff-editor .line-{kind}").first.wait_for()
+        await self.chat.button("Discard").click()
+        await card.locator(".state", has_text="discarded").nth(4).wait_for()
+        assert await card.get_by_role("button", name="Apply").count() == 0
+        await self.window.open(self.path("cart.py").name)
+
     async def answer(self, button: str) -> None:
         await self.question.get_by_role("button", name=button).click()
 
@@ -245,6 +259,7 @@ CASES = (
     Case(
         "review and keep nothing", partial(_Decisions.answer, button="Not now"), NOTHING, "light", _SMALL, review=True
     ),
+    Case("review, compare and discard", _Decisions.compare_and_discard, NOTHING, "dark", _LARGE, review=True),
     Case(
         "review and undo later",
         partial(_Decisions.answer, button="Keep all"),

@@ -155,8 +155,7 @@ async def breaks(place: Path, dialect: str, lot: int, count: int, connect: Conne
     return made
 
 
-# A fifth falls to the signing provider of `test_streams.py`.
-LOTS = list(enumerate(lots(tries("A-07", 0.2), PER_SERVER)))
+LOTS = list(enumerate(lots(tries("A-07", 1 / len(DIALECTS)), PER_SERVER)))
 
 
 @pytest.mark.parametrize(("lot", "count"), LOTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import random
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,10 +14,10 @@ import pytest
 from tests.slow.running import Tally, say
 from tests.support.client.actions import ResponseError
 from tests.support.client.raw import RawClient
-from tests.support.epilogue import check_answers, clock, faulty, gauge
-from tests.support.outside import Connect, Json, check_sentence, own_server, server_with
-from tests.support.signing_server import Answer, Bare, Event, Hold, Redacted, Text, Thinking, Tool, answer
-from tests.support.sizes import SEED, tries
+from tests.support.epilogue import clock, faulty, gauge
+from tests.support.outside import Connect, check_sentence, own_server, server_with
+from tests.support.signing_server import Bare, Event, Hold, Text, Thinking, answer
+from tests.support.sizes import tries
 
 pytestmark = pytest.mark.timing
 HERE = answer(Thinking(), Text("Here."))
@@ -26,45 +25,6 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close
 PACKED = HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
 JSON_HEAD = b"content-type: application/json\r\nconnection: close\r\n\r\n"
 START = b'event: message_start\ndata: {"type":"message_start","message":{"model":"m","usage":{}}}\n\n'
-
-
-def edits(body: Json) -> Answer:
-    if isinstance(body["messages"][-1]["content"], str) or "tool_result" not in str(body["messages"][-1]["content"]):
-        call = Tool("edit_file", {"path": "a.py", "old_text": "1", "new_text": "2"})
-        return answer(Thinking("I look."), Redacted(), Text("Now."), call)
-    return answer(Thinking("Good."), Text("Done."))
-
-
-async def test_a_reset_at_any_byte(tmp_path: Path, tally: Tally) -> None:
-    """The provider signs its thinking. `test_resets.py` has the other dialects."""
-    chance, count = random.Random(SEED), tries("A-07", 0.2)
-    async with faulty(tmp_path, env=clock(100), files={"a.py": "x = 1\n"}) as outside:
-        uri = outside.open("a.py")
-        for number in range(count):
-            asked, edited = len(outside.provider.requests), len(outside.client.edits())
-            broken = [chance.randrange(2_500) for _ in range(chance.randint(1, 2))]
-            late = chance.random() < 0.4
-            cuts = [cut_answer(behind) for behind in broken]
-            outside.provider.script[:] = [*([edits] if late else []), *cuts, *[edits] * 4]
-            result = await outside.edit(uri, f"Round {number}.")
-            assert (result["stopReason"], result["text"]) == ("end_turn", "Done."), (number, broken, late)
-            assert result["edits"]["applied"] == "all"
-            assert outside.client.text(uri) == "x = 2\n"
-            assert len(outside.client.edits()) == edited + 1
-            assert 2 <= len(outside.provider.requests) - asked <= 2 + len(broken)
-            assert outside.provider.violations == []
-            outside.client.change(uri, "2", "1")
-        outside.provider.script.clear()
-        await check_answers(outside)
-    tally("A-07", count)
-
-
-def cut_answer(behind: int) -> Callable[[Json], Answer]:
-    def cut(body: Json) -> Answer:
-        whole = edits(body)
-        return answer(*whole.items, cut_behind=behind)
-
-    return cut
 
 
 def elapsed(client: RawClient, token: str) -> int:

@@ -12,10 +12,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.mcp_client.driving import decline, never
 from tests.support.loop_watch import watch
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.connection import McpConnection, load_session_class
@@ -60,14 +60,6 @@ async def call(connection: McpConnection, arguments: Any) -> str:
     except McpFailed as error:
         return f"failed: {error}"
     return "".join(part for part in result.parts if isinstance(part, str))[:2000]
-
-
-async def decline(_message: str, _schema: Mapping[str, Any]) -> None:
-    return None
-
-
-async def never(_seconds: float) -> None:
-    await asyncio.Event().wait()
 
 
 def reset_peak() -> float:

@@ -1,4 +1,4 @@
-"""Starts `driver.py` with servers, and looks for the processes that are left."""
+"""Connections to servers in this process and, by `driver.py`, in a watched one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,39 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thinklsp.mcp_client.connection import McpConnection
+from thinklsp.mcp_client.server_config import ServerConfig
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 HOSTILE = HERE / "hostile_server.py"
 _MARK = "LEFT_BEHIND"
+
+
+async def decline(_message: str, _schema: Mapping[str, Any]) -> None:
+    """Decline a server's question."""
+
+
+async def never(_seconds: float) -> None:
+    """Wait forever in place of the pause before a restart."""
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def connect(config: ServerConfig, *folders: str) -> AsyncIterator[McpConnection]:
+    """Start a server, which ends with the context."""
+    connection = McpConnection(config, os.environ, folders, pause=never)
+    try:
+        await connection.start()
+        yield connection
+    finally:
+        await connection.aclose()
 
 
 def build_case(mode: str, calls: Sequence[Any] = ({},), **options: Any) -> dict[str, Any]:

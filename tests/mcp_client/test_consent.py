@@ -17,7 +17,7 @@ from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import SettingsError
 from thinklsp.mcp_client.consent import NONE_OF_THEM, USE, Approvals, ServerConsent, is_approved, is_changed
 from thinklsp.mcp_client.server_config import OfferedServer, ServerConfig, compute_digest
-from thinklsp.mcp_client.server_entries import ClientServer, offer_client_servers
+from thinklsp.mcp_client.server_entries import ClientEntry, offer_client_servers
 
 
 def offer(name: str = "a", command: str = "x", folder: str = "/project") -> OfferedServer:
@@ -166,7 +166,7 @@ def test_the_servers_of_a_client_are_offered(tmp_path: Path) -> None:
     }
     params = parse_params(NewSessionParams, json.loads(json.dumps(raw)))
     assert SECRET not in repr(params)
-    servers = [server.build_client_server() for server in params.mcp_servers]
+    servers = [server.build_client_entry() for server in params.mcp_servers]
     settings = user('[mcp]\nsandbox = true\n[mcp.servers.mine]\ncommand = "m"\n', tmp_path)
     offered, problems = offer_client_servers(servers, "/project", settings)
     assert [(each.config.name, each.config.command, each.config.url) for each in offered] == [
@@ -196,7 +196,7 @@ def test_the_digest_of_a_clients_server_covers_its_values() -> None:
         {"command": "x", "env": {"A": "2"}}, {"url": "https://x"}, {"url": "https://x", "headers": {"A": "1"}},
     ]  # fmt: skip
     for entry in entries:
-        [offered], problems = offer_client_servers([ClientServer("a", entry)], "/project", settings)
+        [offered], problems = offer_client_servers([ClientEntry("a", entry)], "/project", settings)
         digests.add(offered.digest)
         assert problems == ()
     assert len(digests) == 6

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.mcp_client import driving
+from tests.mcp_client.driving import decline
 from tests.mcp_client.http_stub import Answer, Request, Response, behave, reply, serve
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.connection import McpConnection
@@ -23,22 +23,14 @@ GOOD = Path(__file__).parent / "good_server.py"
 TOKEN = (sys.executable, "-c", "print('t-1')")
 
 
-async def decline(_message: str, _schema: Mapping[str, Any]) -> None:
-    return None
-
-
-async def never(_seconds: float) -> None:
-    await asyncio.Event().wait()
-
-
-@asynccontextmanager
-async def connect(url: str, **options: Any) -> AsyncIterator[McpConnection]:
+def connect(url: str, **options: Any) -> AbstractAsyncContextManager[McpConnection]:
     limits: Any = {"start_timeout_seconds": 60.0, "timeout_seconds": 60.0, **options}
-    connection = McpConnection(ServerConfig("web", url=url, **limits), os.environ, [], pause=never)
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
+    return driving.connect(ServerConfig("web", url=url, **limits))
+
+
+async def start_once(url: str, **options: Any) -> None:
+    async with connect(url, **options):
+        pass
 
 
 def moved(location: str) -> Answer:
@@ -47,20 +39,15 @@ def moved(location: str) -> Answer:
 
 async def test_a_redirect_within_the_origin_is_followed_with_the_token() -> None:
     async with serve(moved("/other")) as stub, connect(f"{stub.url}/mcp", token_command=TOKEN) as connection:
-        await connection.start()
         assert [tool.name for tool in connection.tools] == ["work"]
         assert (await connection.call("work", {}, decline)).parts == ("/other",)
         assert {request.headers.get("authorization") for request in stub.requests} == {"Bearer t-1"}
 
 
 async def test_nothing_is_sent_to_another_origin() -> None:
-    async with (
-        serve(behave) as other,
-        serve(moved(f"{other.url}/other")) as stub,
-        connect(f"{stub.url}/mcp", token_command=TOKEN, headers={"X-Key": "k"}) as connection,
-    ):
+    async with serve(behave) as other, serve(moved(f"{other.url}/other")) as stub:
         with pytest.raises(McpFailed, match=r"Redirect to http://127\.0\.0\.1:\d+/other not followed"):
-            await connection.start()
+            await start_once(f"{stub.url}/mcp", token_command=TOKEN, headers={"X-Key": "k"})
         assert other.requests == []
 
 
@@ -95,7 +82,6 @@ FAULTS: dict[str, tuple[Answer, str]] = {
 async def test_a_faulty_answer_ends_the_connection(fault: str) -> None:
     answer, message = FAULTS[fault]
     async with serve(answer) as stub, connect(f"{stub.url}/mcp") as connection:
-        await connection.start()
         with pytest.raises(McpFailed, match=message):
             await connection.call("work", {}, decline)
 
@@ -113,7 +99,6 @@ ERRORS: dict[str, tuple[Response, str]] = {
 async def test_an_answer_that_is_no_result_is_an_error(error: str) -> None:
     response, text = ERRORS[error]
     async with serve(answer_with(response)) as stub, connect(f"{stub.url}/mcp") as connection:
-        await connection.start()
         result = await connection.call("work", {}, decline)
         assert result.is_error
         assert text in str(result.parts)
@@ -123,21 +108,14 @@ async def test_an_answer_that_is_no_result_is_an_error(error: str) -> None:
 async def test_an_answer_of_four_mebibytes_is_read() -> None:
     size = 4 * 1024 * 1024 - 200
     async with serve(answer_with_text(size)) as stub, connect(f"{stub.url}/mcp") as connection:
-        await connection.start()
         assert (await connection.call("work", {}, decline)).parts == ("x" * size,)
 
 
-async def test_a_server_that_is_not_there_ends_with_a_sentence() -> None:
-    async with connect(f"http://127.0.0.1:{find_free_port()}/mcp") as connection:
-        with pytest.raises(McpFailed, match=r"The MCP server `web` cannot be reached \(ConnectError\)\."):
-            await connection.start()
-
-
-async def test_a_token_command_that_fails_ends_with_a_sentence() -> None:
-    command = (sys.executable, "-c", "raise SystemExit(1)")
-    async with connect("https://127.0.0.1/mcp", token_command=command) as connection:
-        with pytest.raises(McpFailed, match="The token command for the MCP server `web` failed"):
-            await connection.start()
+async def test_a_server_that_cannot_be_used_ends_with_a_sentence() -> None:
+    with pytest.raises(McpFailed, match=r"The MCP server `web` cannot be reached \(ConnectError\)\."):
+        await start_once(f"http://127.0.0.1:{find_free_port()}/mcp")
+    with pytest.raises(McpFailed, match="The token command for the MCP server `web` failed"):
+        await start_once("https://127.0.0.1/mcp", token_command=(sys.executable, "-c", "raise SystemExit(1)"))
 
 
 async def test_a_server_of_the_sdk_is_used_over_http() -> None:
@@ -150,7 +128,6 @@ async def test_a_server_of_the_sdk_is_used_over_http() -> None:
         while b"running on" not in (line := await process.stderr.readline()):
             assert line, "the server has ended"
         async with connect(f"http://127.0.0.1:{port}/mcp") as connection:
-            await connection.start()
             assert connection.era == "2026-07-28"
             result = await connection.call("add", {"a": 1, "b": 2}, decline)
             assert json.loads(str(result.parts[0])) == 3

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.epilogue import percentile
 from tests.support.outside import ROOT, Outside, start
 
 Tally = Callable[[str, int], None]
@@ -47,13 +48,7 @@ def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def quantile(values: Iterable[float], part: float) -> float:
-    """Return the smallest value that at least this part of them does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
-
-
 def spread(seconds: Iterable[float]) -> str:
     ordered = sorted(seconds)
-    middle, high = quantile(ordered, 0.5), quantile(ordered, 0.99)
+    middle, high = percentile(ordered, 0.5), percentile(ordered, 0.99)
     return f"p50 {middle * 1000:.0f} ms, p99 {high * 1000:.0f} ms, longest {ordered[-1] * 1000:.0f} ms"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.outside import Json, Outside
-from tests.support.services import BothServices
+from tests.support.services import SeveralServices
 from tests.support.signing_server import Answer, Cut, Failure, Hold, Redacted, Text, Thinking, Tool, answer, tool
 
 # The model selects the service. The first three belong to the signing one.
@@ -76,12 +76,12 @@ class Plan:
         return None if call is None else answer(Thinking(), Redacted(), Text("A step."), call, letters=40)
 
 
-class Services(BothServices):
+class Services(SeveralServices):
     def __init__(self) -> None:
         super().__init__()
         self.plans: dict[int, Plan] = {}
-        self.signing.script = _Endless(self._play)
-        self.signing.conversations.elsewhere = True
+        self.first.script = _Endless(self._play)
+        self.first.conversations.elsewhere = True
 
     def _play(self, body: Json) -> Answer | Failure:
         """Anything that is neither a prompt nor a step of its turn is a request for a summary."""

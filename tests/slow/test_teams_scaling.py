@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.slow.running import quantile, say
+from tests.slow.running import say
+from tests.support.epilogue import percentile
 from tests.support.postgres_server import create_test_key, run_postgres
 from tests.support.sizes import STEP, sized
 from tests.teams.paced_worker import STEPS_PER_SECOND
@@ -24,7 +25,7 @@ async def test_steps_of_many_servers_are_stored_soon() -> None:
     with run_postgres(is_durable=True) as server:
         for count in WORKERS:
             taken = await _measure(server.url, count)
-            p50, p99 = quantile(taken, 0.5), quantile(taken, 0.99)
+            p50, p99 = percentile(taken, 0.5), percentile(taken, 0.99)
             say(f"{count} workers, {count * STEPS_PER_SECOND} steps/s of 20 KB: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
             assert len(taken) == count * STEPS_PER_SECOND * SECONDS
             # The larger numbers show where the limit of the machine is.

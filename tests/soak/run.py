@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.soak.course import FILES, Both, Course
+from tests.soak.course import FILES, Course, ForgetfulServices
 from tests.soak.judges import Sample, complaints, hourly, judge, table, warm
 from tests.support.client.actions import ResponseError
 from tests.support.epilogue import WITNESSED, check_left_behind, check_store, counted, gauge, percentile, without_counts
@@ -69,14 +69,13 @@ async def soak(
     place: Path, plan: Plan, *, env: Mapping[str, str | None] | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Report:
     """Run a soak test in the folder `place`. `env`: changes of the server's environment. `say` gets each sample."""
-    report, both = Report(), Both()
+    report = Report()
     outside = await start(
-        place, provider=both, files=FILES, options={"provider": "anthropic"}, env=dict(env or {}),
+        place, provider=ForgetfulServices(), files=FILES, options={"provider": "anthropic"}, env=dict(env or {}),
         connect=server_by(WITNESSED),
     )  # fmt: skip
     try:
-        course = Course(outside, both, random.Random(plan.seed), plan.faults)
-        course.begin()
+        course = Course(outside, random.Random(plan.seed), plan.faults)
         async with _acting(course):
             await _run(outside, course, plan, report, say)
         report.wrong += course.wrong
@@ -142,7 +141,7 @@ def _look(outside: Outside) -> list[str]:
     found += [text[:300] for text in (*outside.client.checker.violations, *outside.provider.violations)]
     outside.client.checker.violations.clear()
     outside.forget()
-    assert isinstance(outside.provider, Both)
+    assert isinstance(outside.provider, ForgetfulServices)
     outside.provider.forget()
     return found
 

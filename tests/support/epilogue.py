@@ -91,14 +91,14 @@ def children(process: int) -> list[int]:
 
 
 def living_in(place: str) -> list[int]:
-    """Processes that were given a folder below `place`, or work there, us excepted."""
+    """Return the processes that work below `place`, or have it in their arguments or environment, except this one."""
     found = []
     for process in _listed(Path("/proc")):
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         try:
             inside = os.readlink(process / "cwd").startswith(place)
-            given = place.encode() in (process / "environ").read_bytes()
+            given = any(place.encode() in (process / name).read_bytes() for name in ("cmdline", "environ"))
         except OSError:
             continue  # It has ended, or belongs to somebody else.
         if inside or given:

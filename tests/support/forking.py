@@ -20,13 +20,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Self, cast, get_args, get_type_hints
-
-import attrs
-from cattrs import Converter
-from cattrs.errors import StructureHandlerNotFoundError
-from lsprotocol import types
+from typing import Any, Self, cast
 
 from tests.support.client.actions import Editing
 from tests.support.client.raw import RawClient
@@ -34,34 +30,11 @@ from tests.support.loop_watch import watch
 from tests.support.watching import HANG_SECONDS
 
 _LARGEST_REQUEST = 1 << 16
-# Methods of the messages that servers are sent, and that servers answer or send, in most tests.
-TAKEN = (
-    "initialize",
-    "initialized",
-    "shutdown",
-    "exit",
-    "textDocument/didOpen",
-    "textDocument/didChange",
-    "textDocument/didSave",
-    "textDocument/didClose",
-    "textDocument/codeAction",
-    "textDocument/codeLens",
-    "textDocument/hover",
-    "workspace/didChangeConfiguration",
-    "workspace/executeCommand",
-)
-SENT = (
-    "client/registerCapability",
-    "workspace/configuration",
-    "workspace/applyEdit",
-    "workspace/codeLens/refresh",
-    "window/workDoneProgress/create",
-    "$/progress",
-    "window/showMessage",
-    "window/showMessageRequest",
-)
-# Types of values that have no type of their own in the messages around them.
-UNTYPED = (types.WorkDoneProgressBegin, types.WorkDoneProgressReport, types.WorkDoneProgressEnd, dict, list)
+# What servers and commands import late. It takes three quarters of the processor time of a server's start.
+PRELOADED = (
+    "cli.serve_stdio", "lsp.transport.connection", "lsp.transport.websocket", "lsp.commands", "cli.acp", "acp.host",
+    "acp.acp_server", "cli.ask", "cli.demo", "cli.mcp", "cli.sessions", "cli.uninstall_data", "offline.service",
+)  # fmt: skip
 _ROOT = Path(__file__).parents[2]
 
 
@@ -258,12 +231,13 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     from thinklsp.core.import_context import reduce_gc
 
     with reduce_gc():
-        import thinklsp.offline.service  # noqa: F401 - loaded for those that are forked
+        for name in PRELOADED:
+            import_module(f"thinklsp.{name}")
         from thinklsp.engine.user_config import warm_up
         from thinklsp.lsp.protocol.converter import load_converter
 
         warm_up()
-        _warm_converter(load_converter())
+        load_converter()
         "".encode("utf-16-le")  # What lengths of text are counted in.
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
@@ -272,29 +246,6 @@ def fork_servers(arm: Callable[[], object] = lambda: None) -> int:
     arm()
     watch()
     return main()
-
-
-def _warm_converter(converter: Converter) -> None:
-    """Let the converter generate its code for each type that it will meet, rather than in every server.
-
-    It forgets the code for all others whenever it has generated some for a list or a mapping, hence twice.
-    """
-    for _ in range(2):
-        seen: set[object] = set()
-        waiting: list[object] = [kind for method in (*TAKEN, *SENT) for kind in types.METHOD_TO_TYPES[method][:2]]
-        waiting += UNTYPED
-        while waiting:
-            kind = waiting.pop()
-            if kind in seen:
-                continue
-            seen.add(kind)
-            waiting += get_args(kind)
-            if isinstance(kind, type):
-                converter.get_unstructure_hook(kind)
-                if attrs.has(kind):
-                    with suppress(StructureHandlerNotFoundError):  # Of a union, which is read by its fields.
-                        converter.get_structure_hook(kind)
-                    waiting += get_type_hints(kind, vars(types)).values()
 
 
 def only_loopback(event: str, arguments: tuple[Any, ...]) -> None:

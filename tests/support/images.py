@@ -64,12 +64,6 @@ MAKERS: Mapping[ImageType, Callable[..., bytes]] = {
     "image/webp": webp,
     "image/gif": gif,
 }
-SUFFIXES: Mapping[ImageType, str] = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/webp": "webp",
-    "image/gif": "gif",
-}
 
 
 def image(media_type: ImageType = "image/png", name: str = "shot.png") -> ImageBlock:

@@ -163,10 +163,19 @@ def sealed_in(value: Any) -> Iterator[str]:
             yield from sealed_in(item)
 
 
-class _Together:
-    """Services in the place of one provider in `outside.start`."""
+# Where a service finds its own key.
+_OWN_HEADERS = ("x-api-key", "authorization", "x-goog-api-key")
 
-    services: tuple[Any, ...]
+
+class SeveralServices:
+    """Services in place of one provider in `outside.start`. `here` is the present host; `move` changes it."""
+
+    def __init__(self, *script: Any) -> None:
+        self.first = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
+        self.second = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
+        self.others = Service()
+        self.here = self.first
+        self.services = (self.first, self.second, self.others)
 
     async def __aenter__(self) -> Self:
         for each in self.services:
@@ -180,34 +189,6 @@ class _Together:
     @property
     def violations(self) -> list[str]:
         return [violation for each in self.services for violation in each.violations]
-
-
-class BothServices(_Together):
-    def __init__(self) -> None:
-        self.signing = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
-        self.others = Service()
-        self.services = (self.signing, self.others)
-
-    def environment(self) -> dict[str, str]:
-        return self.others.environment() | self.signing.environment()
-
-    def secrets(self) -> dict[str, str]:
-        return self.others.secrets() | self.signing.secrets()
-
-
-# Where a service finds its own key.
-_OWN_HEADERS = ("x-api-key", "authorization", "x-goog-api-key")
-
-
-class SeveralServices(_Together):
-    """`first` is the one that is spoken to at the beginning; `move` is the environment in which `second` is."""
-
-    def __init__(self, *script: Any) -> None:
-        self.first = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
-        self.second = SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}")
-        self.others = Service()
-        self.here = self.first
-        self.services = (self.first, self.second, self.others)
 
     def environment(self) -> dict[str, str]:
         return self.others.environment() | self.here.environment()

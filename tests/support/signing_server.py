@@ -112,7 +112,6 @@ class Answer:
     """`stop_reason` None: `tool_use` if a tool is called, else `end_turn`. `pace`: seconds between two events.
 
     `before`: held before even the head of the HTTP response is written. `letters`: size of one text delta.
-    `cut_behind`: the connection breaks behind so many bytes of the HTTP answer.
     """
 
     items: tuple[Item, ...]
@@ -120,7 +119,6 @@ class Answer:
     pace: float = 0.0
     before: Hold | None = None
     letters: int = 7
-    cut_behind: int | None = None
 
     @property
     def repeats_ids(self) -> bool:
@@ -272,7 +270,6 @@ class HttpWire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._buffer = bytearray()
-        self._room: int | None = None
         # Seeded, so that a failing run cuts the same pieces again.
         self._cuts = random.Random(20_261_120)
 
@@ -343,17 +340,8 @@ class HttpWire:
         await self.put(_head(status, {**headers, "content-length": str(len(body))}) + body)
 
     async def put(self, data: bytes) -> None:
-        """As they are. Raises CutByScript where `cut_behind` says that the connection breaks."""
-        if self._room is not None:
-            data, self._room = data[: self._room], self._room - len(data)
         self._writer.write(data)
         await self._writer.drain()
-        if self._room is not None and self._room <= 0:
-            self.cut("reset")
-
-    def cut_behind(self, size: int | None) -> None:
-        """The connection breaks behind so many more bytes."""
-        self._room = size
 
     async def begin_stream(self, headers: Mapping[str, str] = EVENT_STREAM) -> None:
         await self.put(_head(200, {**headers, "transfer-encoding": "chunked"}))
@@ -524,7 +512,6 @@ class SigningServer(Watched, Host):
             await script.before.wait()
         issued = Issued(seen.body, [], script.reason, renames=script.repeats_ids)
         self.conversations.issued.append(issued)
-        wire.cut_behind(script.cut_behind)
         await wire.begin_stream()
         await wire.event(self._message_start(seen), script.pace)
         for step, content in self.signer.stream(script, summaries=_wants_summaries(seen.body)):

@@ -18,7 +18,7 @@ from thinklsp.engine.instructions import find_all_skills
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
-from thinklsp.mcp_client.server_entries import ClientServer
+from thinklsp.mcp_client.server_entries import ClientEntry
 
 AcpMode = Literal["ask", "edit", "auto"]
 """`ask` only reads, `edit` asks before it changes a file, and `auto` changes files without a question."""
@@ -51,7 +51,7 @@ class AcpSession:
         client: SessionClient,
         folders: SessionFolders,
         edit_lock: asyncio.Lock,
-        servers: tuple[ClientServer, ...],
+        servers: tuple[ClientEntry, ...],
     ) -> None:
         self.engine = engine
         self.client = client

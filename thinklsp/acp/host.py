@@ -114,7 +114,7 @@ class SessionHost:
         self, session_id: str, folders: SessionFolders, wanted: NewSessionParams | OpenSessionParams
     ) -> AcpSession:
         client = SessionClient(self._peer, self._features, session_id)
-        servers = tuple(server.build_client_server() for server in wanted.mcp_servers)
+        servers = tuple(server.build_client_entry() for server in wanted.mcp_servers)
         return AcpSession(self._engine, client, folders, self._edit_lock, servers)
 
     async def _finish_opening(self, session: AcpSession, result: dict[str, Any]) -> Result:

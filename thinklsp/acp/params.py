@@ -26,7 +26,7 @@ from thinklsp.core.prompt_syntax import write_mention
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.turn_request import build_excerpt
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
-from thinklsp.mcp_client.server_entries import ClientServer
+from thinklsp.mcp_client.server_entries import ClientEntry
 from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import Place, WorkspaceView
 
@@ -85,11 +85,11 @@ class McpServer(RequestParams):
             raise ValueError("neither a command nor an address")
         return self
 
-    def build_client_server(self) -> ClientServer:
+    def build_client_entry(self) -> ClientEntry:
         """Return the server in the form in which `offer_client_servers` takes it."""
         env, headers = ({item.name: item.value for item in items} for items in (self.env, self.headers))
         entry = {**self.model_dump(exclude={"env", "headers"}), "env": env, "headers": headers}
-        return ClientServer(self.name, entry)
+        return ClientEntry(self.name, entry)
 
 
 class NewSessionParams(RequestParams):

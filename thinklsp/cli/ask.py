@@ -58,7 +58,7 @@ from thinklsp.core.events import (
 from thinklsp.core.prompt_syntax import split_skills
 from thinklsp.engine import ChatRequest, Choices, Engine, FrontEnd, Reference, Turn
 from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts, build_turn_result, count_unsent_hunks
-from thinklsp.engine.session_commands import SessionCommands, SessionScope
+from thinklsp.engine.session_commands import SessionCommands
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.workspace.documents import open_extra_roots
@@ -198,7 +198,7 @@ async def _run(
             # Reject invalid settings, because a mistyped `off` must not start a turn with thinking, which costs money.
             raise ThinkLspError(" ".join(engine.user.rejected))
         if args.session is not None:
-            summary = await SessionCommands(engine.store, SessionScope(request.workspace)).find(args.session)
+            summary = await SessionCommands(engine.store, request.workspace).find(args.session)
             request = replace(request, session_id=summary.id)
         # Print problems first, because they may explain why the turn cannot start.
         for text in (*engine.user.problems, *filter(None, [note])):

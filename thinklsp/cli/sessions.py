@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -27,7 +27,6 @@ from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.session_commands import (
     SessionCommands,
-    SessionScope,
     filter_older_than,
     format_cost,
     format_restored,
@@ -41,8 +40,8 @@ _MIN_ID_CHARACTERS = 8
 _TEXT_COLUMNS = ("id", "title", "model", "folder")
 # The width of the terminal from which on a column is shown.
 _MIN_WIDTHS = {"age": 60, "folder": 80, "cost": 80, "steps": 90, "model": 110, "size": 120}
-_COLUMN_GAP = 2
-_MAX_MODEL_WIDTH = 22
+# The longest texts of these columns on a terminal.
+_MAX_WIDTHS = {"model": 22, "folder": 24}
 _ID_HELP = "the session's id, the beginning of its id, or `last` for this folder's newest session"
 
 
@@ -94,9 +93,7 @@ async def _run(args: argparse.Namespace) -> int:
     # user specifies --all.
     several = args.op == "list" or getattr(args, "older_than", None) is not None
     everywhere = args.all if several else True
-    commands = SessionCommands(
-        store, SessionScope(compute_workspace_key(path_to_uri(find_current_folder())), everywhere)
-    )
+    commands = SessionCommands(store, compute_workspace_key(path_to_uri(find_current_folder())), everywhere=everywhere)
     try:
         return await _OPERATIONS.get(args.op, _change)(commands, args)
     finally:
@@ -124,12 +121,15 @@ def _print_table(entries: Sequence[Mapping[str, Any]], *, with_folder: bool) -> 
         del columns["folder"]
     if console.is_terminal:
         columns = {name: cells for name, cells in columns.items() if console.width >= _MIN_WIDTHS.get(name, 0)}
-        _shorten(columns, console.width)
+        for name in _MAX_WIDTHS.keys() & columns.keys():
+            columns[name] = [_truncate_start(cell.plain, _MAX_WIDTHS[name]) for cell in columns[name]]
     else:
         console.width = 400
-    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False, expand=console.is_terminal)
     for name in columns:
-        table.add_column(name, no_wrap=True, justify="left" if name in _TEXT_COLUMNS else "right")
+        justify: Literal["left", "right"] = "left" if name in _TEXT_COLUMNS else "right"
+        # The title gets the room that is left.
+        table.add_column(name, no_wrap=True, justify=justify, ratio=1 if name == "title" else None)
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     console.print(table)
@@ -151,23 +151,6 @@ def _build_columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[Text]
         "age": [Text(_format_age(entry["updated"])) for entry in entries],
         "folder": [Text(escape_invisible(format_uri(entry["workspace"]))) for entry in entries],
     }
-
-
-def _shorten(columns: dict[str, list[Text]], width: int) -> None:
-    """Shorten models and folders at the beginning, and titles at the end, until all columns fit."""
-
-    def measure(name: str) -> int:
-        return max(len(name), *(cell.cell_len for cell in columns[name]))
-
-    if "model" in columns:
-        columns["model"] = [_truncate_start(cell.plain, _MAX_MODEL_WIDTH) for cell in columns["model"]]
-    fixed = sum(measure(name) for name in columns if name not in ("title", "folder"))
-    room = width - fixed - _COLUMN_GAP * (len(columns) - 1)
-    if "folder" in columns:
-        columns["folder"] = [_truncate_start(cell.plain, max(1, room // 3)) for cell in columns["folder"]]
-        room -= measure("folder")
-    for title in columns["title"]:
-        title.truncate(max(1, room), overflow="ellipsis")
 
 
 def _format_title(entry: Mapping[str, Any]) -> Text:

@@ -22,7 +22,7 @@ from thinklsp.workspace.uri import RelPath
 if TYPE_CHECKING:
     from thinklsp.mcp_client.consent import ServerConsent
     from thinklsp.mcp_client.server_config import ServerConfig
-    from thinklsp.mcp_client.server_entries import ClientServer
+    from thinklsp.mcp_client.server_entries import ClientEntry
     from thinklsp.mcp_client.server_pool import ServerPool
 
 # A project's server runs with the rights of the server process, and its configuration can name the process's variables.
@@ -70,7 +70,7 @@ class McpServers:
     async def _list_servers(
         self,
         roots: Sequence[Root],
-        clients: Sequence[ClientServer],
+        clients: Sequence[ClientEntry],
         user: UserSettings,
         instructions: TurnInstructions,
         ask: Ask,

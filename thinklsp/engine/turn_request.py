@@ -40,7 +40,7 @@ from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import WorkspaceView
 
 if TYPE_CHECKING:
-    from thinklsp.mcp_client.server_entries import ClientServer
+    from thinklsp.mcp_client.server_entries import ClientEntry
 
 ChangeScope = Literal["", "of the place", "all", "staged"]
 """The changes since the last commit that a request includes.
@@ -118,7 +118,7 @@ class ChatRequest(_Request):
     diagnosed: FileDiagnostics | None = None
     attachments: tuple[Excerpt, ...] = ()
     skills: tuple[str, ...] = ()
-    client_servers: tuple[ClientServer, ...] = ()
+    client_servers: tuple[ClientEntry, ...] = ()
     images: tuple[ImageBlock, ...] = ()
 
     @property

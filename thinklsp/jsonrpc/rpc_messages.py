@@ -112,15 +112,15 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class ClientResponse:
-    """The client's response to a server request.
+    """The client's response to a server request. `is_error` is also True for an invalid response.
 
-    `error` is None if the client sent no error object, although `is_error` is True for every invalid response.
+    `code` is the code of the client's error, or None without a valid one.
     """
 
     id: RequestId
     is_error: bool
     result: Any
-    error: Json | None = None
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +195,13 @@ def _parse_call(message: Json, request_id: RequestId | None) -> Call | InvalidMe
 
 
 def _build_response(request_id: RequestId, message: Json, *, is_valid: bool) -> ClientResponse:
-    error = message.get("error")
+    error = message.get("error") if is_valid else None
+    code = error.get("code") if isinstance(error, dict) else None
     return ClientResponse(
         request_id,
         is_error=not is_valid or error is not None,
         result=message.get("result"),
-        error=error if is_valid and isinstance(error, dict) else None,
+        code=code if isinstance(code, int) and not isinstance(code, bool) else None,
     )
 
 
@@ -254,8 +255,7 @@ class PendingRequests:
         if pending is None or pending.future.done():
             return
         if response.is_error:
-            code = _extract_code(response)
-            pending.future.set_exception(ClientError("The editor rejected a server request.", code))
+            pending.future.set_exception(ClientError("The editor rejected a server request.", response.code))
             return
         try:
             result = pending.convert(response.result)
@@ -268,8 +268,3 @@ class PendingRequests:
         self._requests.pop(request_id, None)
         if future.cancelled():
             self._on_cancel(request_id)
-
-
-def _extract_code(response: ClientResponse) -> int | None:
-    code = response.error.get("code") if response.error is not None else None
-    return code if isinstance(code, int) and not isinstance(code, bool) else None

@@ -28,10 +28,10 @@ _OWN_PREFIX = "THINKLSP_"
 
 
 def build_environment(config: ServerConfig, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a server: a few of the user's variables, and the variables of its configuration.
+    """Return a server's environment: a few of the user's variables, and those of the server's configuration.
 
-    Keys of providers and the variables of thinklsp are left out, even if the configuration names them. Relative entries
-    of the inherited PATH are left out, because a program in the workspace must not replace a system program.
+    Provider keys and thinklsp's own variables are left out, even if the configuration names them. So are relative
+    entries of the inherited PATH, because a program in the workspace must not replace a system program.
     """
     inherited = {name: environment[name] for name in _INHERITED if name in environment}
     path = [entry for entry in inherited.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
@@ -249,8 +249,9 @@ class McpConnection:
         except TimeoutError:
             reason = self._explain_timeout()
         except Exception as error:  # noqa: BLE001 - the SDK raises errors of its libraries, in groups
-            reason = f"{self.label} failed ({_name_error(error)})."
-            _LOG.info("the connection to an MCP server failed: %s", _name_error(error))
+            name = type(find_cause(error)).__name__
+            reason = f"{self.label} failed ({name})."
+            _LOG.info("the connection to an MCP server failed: %s", name)
         finally:
             if session is not None:
                 self._stderr_tail = session.transport.stderr_tail
@@ -327,7 +328,8 @@ class _Permanent(McpFailed):
     """The error raised if another attempt cannot help."""
 
 
-def _name_error(error: BaseException) -> str:
+def find_cause(error: BaseException) -> BaseException:
+    """Return the first error of a group, which the SDK's task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return type(error).__name__
+    return error

@@ -183,14 +183,14 @@ _FORMS = {"args": "a list of texts", "env": "an object of texts", "headers": "an
 
 
 @dataclass(frozen=True, slots=True)
-class ClientServer:
-    """A server that the client of the agent names, with an entry in the form of a project's file."""
+class ClientEntry:
+    """The entry of a server that the agent's client names, in the form of a project's file."""
 
     name: str
     entry: Mapping[str, Any] = field(repr=False)
 
 
-def offer_client_servers(servers: Sequence[ClientServer], folder: str, user: UserSettings) -> Offers:
+def offer_client_servers(servers: Sequence[ClientEntry], folder: str, user: UserSettings) -> Offers:
     """Return the servers that the client of the agent names. They never replace the user's own servers.
 
     `folder` is the path of the session's folder without links, in which programs run.

@@ -1,6 +1,6 @@
 """The transport between the MCP SDK and a server process, with limits on everything that the server sends.
 
-This module imports the SDK, so only `sdk` imports it, in a thread.
+This module imports the SDK, so only `sdk_session` imports it, in a thread.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
+from anyio.abc import ObjectSendStream
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
@@ -153,7 +154,7 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
                 await self._process.write(await self._outbox.take())
 
 
-class _Outbox:
+class _Outbox(ObjectSendStream[SessionMessage]):
     """The stream to which the SDK writes. It never blocks, because the SDK shields some writes from cancellation."""
 
     def __init__(self, message_filter: MessageFilter, on_failure: Callable[[str], None]) -> None:
@@ -162,7 +163,7 @@ class _Outbox:
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._is_closed = False
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         if self._is_closed:
             raise anyio.ClosedResourceError
         message = item.message
@@ -180,12 +181,4 @@ class _Outbox:
         self._is_closed = True
 
     async def aclose(self) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
         self.close()

@@ -68,10 +68,12 @@ export class Outcomes {
     /** Shows the difference between a file and the proposal. */
     async compare(turnId: string, uri: string): Promise<void> {
         const client = await this.connect();
-        const document = await workspace.openTextDocument(client.protocol2CodeConverter.asUri(uri));
+        const target = client.protocol2CodeConverter.asUri(uri);
+        // A file that the turn creates does not exist yet.
+        const document = await workspace.openTextDocument(target).then(undefined, () => undefined);
         const start = { line: 0, character: 0 };
         const actions = await client.sendRequest<CodeAction[] | null>('textDocument/codeAction', {
-            textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(document),
+            textDocument: { uri: client.code2ProtocolConverter.asUri(target) },
             range: { start, end: start },
             context: {
                 diagnostics: [],
@@ -80,12 +82,16 @@ export class Outcomes {
             },
         });
         const held = actions?.find(action => isApply(action, turnId));
-        if (held?.edit !== undefined && isDeleted(held.edit, document.uri)) {
-            return this.pages.compare(document.uri, nameOf(uri), '');
+        if (held?.edit !== undefined && isDeleted(held.edit, target)) {
+            return this.pages.compare(target, nameOf(uri), '');
         }
-        const edits = held?.edit === undefined ? [] : editsOf(held.edit, document.uri);
+        const edits = held?.edit === undefined ? [] : editsOf(held.edit, target);
         if (edits.length === 0) {
             throw new Error(`No difference to show for ${nameOf(uri)}.`);
+        }
+        if (document === undefined) {
+            const text = edits.map(edit => edit.newText).join('');
+            return this.pages.compare(this.pages.putVersion(target, 'before', ''), nameOf(uri), text);
         }
         const changes = (await client.protocol2CodeConverter.asTextEdits(edits)).map(edit => ({
             from: document.offsetAt(edit.range.start),
@@ -96,7 +102,7 @@ export class Outcomes {
         for (const change of changes.sort((one, other) => other.from - one.from)) {
             text = text.slice(0, change.from) + change.text + text.slice(change.to);
         }
-        await this.pages.compare(document.uri, nameOf(uri), text);
+        await this.pages.compare(target, nameOf(uri), text);
     }
 
     private async tellText(result: TurnResult): Promise<void> {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -47,21 +46,6 @@ async def test_session_that_is_opened_twice_at_once_is_one(begin: Begin) -> None
     assert await talk.prompt("Are you there?") == "end_turn"
     await talk.client.request("session/close", {"sessionId": talk.session})
     assert (await talk.refused("session/close", {"sessionId": talk.session})).code == -32002
-
-
-@pytest.mark.parametrize("cwd", ["", "relative", "./a", "~", "/a\ud800", "/a\0b"])
-async def test_list_refuses_what_is_no_path(begin: Begin, cwd: str) -> None:
-    talk = await begin(session=False)
-    # The surrogate is escaped, because a line of bytes that are not UTF-8 has no id to answer.
-    line = f'{{"jsonrpc":"2.0","id":77,"method":"session/list","params":{{"cwd":{json.dumps(cwd)}}}}}'
-    talk.client.checker.sent({"id": 77, "method": "session/list", "params": {"cwd": "/"}})
-    talk.client.send_line(line.encode())
-
-    def answers() -> list[Json]:
-        return [received.message for received in talk.client.received if received.message.get("id") == 77]
-
-    await talk.client.wait_for(answers)
-    assert answers()[0]["error"]["code"] == -32602
 
 
 async def test_prompt_that_fails_behind_a_command_is_an_error(begin: Begin) -> None:

@@ -140,18 +140,6 @@ async def test_language_server_finds_out(begin: Begin, servers: Connect, name: s
     tally("A-46", 1)
 
 
-@pytest.mark.parametrize("name", PHASES)
-async def test_next_prompt_finds_out(begin: Begin, name: str) -> None:
-    phase = PHASES[name]
-    talk = await begin(answer(edit_file("a.py", "x = 1", "x = 2")), say("Done."), files=FILES)
-    await kill_in(talk, name)
-    peer = await reopen(talk)
-    talk.provider.script[:] = [say("Here.")]
-    assert await talk.prompt("Are you there?") == "end_turn"
-    assert outcomes(talk) == phase.settled
-    assert peer.writes == []
-
-
 UNDO_PHASES: dict[str, Callable[[str], bool]] = {
     "after the intent": lambda text: text == NEW,
     "after the write": lambda text: text == OLD,

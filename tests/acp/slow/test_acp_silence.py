@@ -53,13 +53,3 @@ async def test_write_without_an_answer_is_not_done(begin: Begin) -> None:
     assert (talk.root / "a.py").read_text() == "x = 1\n"
     assert "completed" not in talk.edit_statuses()
     talk.outside.told()
-
-
-async def test_end_of_input_during_a_question_ends_the_agent(begin: Begin) -> None:
-    talk = await begin(answer(edit_file("a.py", "1", "2")), say("Done."), files=FILES)
-    talk.peer.handlers["session/request_permission"] = unanswered
-    talk.send("Two.")
-    await talk.client.wait_for(lambda: talk.client.requests("session/request_permission"))
-    talk.client.process.stdin.close()
-    assert await talk.client.gone() == 0
-    assert (talk.root / "a.py").read_text() == "x = 1\n"

@@ -195,6 +195,23 @@ async def test_apply_asks_no_second_time(begin: Begin) -> None:
     assert not (outside.root / "old.py").exists()
 
 
+async def test_a_pending_new_file_can_be_shown(begin: Begin) -> None:
+    """The editor cannot open the file, and compares it by the edit of `apply`. Other closed files have no actions."""
+    outside, uri = await editing(begin, HERE, write_file("new.py", "new = 1\n"), announce=PLAIN, client_name="Another")
+    client = outside.client
+    client.editor.message_answers = ["Not now"]
+    assert set(statuses(await change(outside, uri)).values()) == {"held"}
+    new = (outside.root / "new.py").as_uri()
+    assert await client.code_actions(outside.root.joinpath("old.py").as_uri(), RANGE) == ()
+    apply, discard = await client.code_actions(new, RANGE)
+    assert [action.kind.rpartition(".")[2] for action in (apply, discard)] == ["apply", "discard"]
+    create, edit = apply.edit.document_changes
+    assert (create.kind, create.uri, edit.edits[0].new_text) == ("create", new, "new = 1\n")
+    assert not (outside.root / "new.py").exists()
+    await client.run_action(discard)
+    assert await client.code_actions(new, RANGE) == ()
+
+
 async def test_what_waits_can_be_discarded(begin: Begin) -> None:
     """N7: no action dropped an edit that waits."""
     outside, uri = await editing(begin, HERE, OPERATIONS["delete"][0], announce=PLAIN)

@@ -182,8 +182,9 @@ class BlockPlace:
 class EntryPlace:
     """A JSON file without comments, in which `key` names an object that can hold entries of ours.
 
-    `mark` is the path in an entry to the value that says that the entry is ours, and `writer` is this value. The file
-    is written with an indentation of two spaces.
+    `mark` is the path in an entry to the value that says that the entry is ours, and `writer` is this value. In a file
+    of the user, the entries get lines of their own, which can be removed again byte for byte. If another program has
+    written the file again in its own format, the file is formatted with an indentation of two spaces.
     """
 
     path: Path
@@ -203,11 +204,24 @@ class EntryPlace:
             for group in groups:
                 place = place.setdefault(group, {})
             place[last] = self.writer
-        return self._format(data, value, {**own, **entries})
+        wanted = {**own, **entries}
+        if value.get(self.key, {}) == wanted:
+            return data
+        text = (self.remove(data) or b"").decode()
+        return self._add_lines(text, entries, {**value, self.key: wanted})
 
     def remove(self, data: bytes | None) -> bytes | None:
         """Return the file's content without entries of ours, or None if nothing else is left. Raises ThinkLspError."""
-        return None if data is None else self._format(data, *self._parse(data))
+        if data is None:
+            return None
+        value, own = self._parse(data)
+        if value.get(self.key, {}) == own:
+            return data
+        rest = {name: each for name, each in value.items() if name != self.key}
+        mark = re.escape(f"{json.dumps(self.mark[-1])}: {json.dumps(self.writer)}")
+        text = re.sub(rf"\n(?:[ \t]*\"[^\n]*{mark}[^\n]*\n)+", "", data.decode(), count=1)
+        is_restored = _is_json(text, {**rest, self.key: own}) or (not own and _is_json(text, rest))
+        return text.encode() if is_restored else _format_json({**rest, self.key: own} if own else rest)
 
     def find_own_entries(self) -> Mapping[str, Any]:
         """Return the entries that are the user's own. Raises ThinkLspError."""
@@ -232,12 +246,31 @@ class EntryPlace:
             entry = entry.get(name) if isinstance(entry, dict) else None
         return isinstance(entry, str) and entry.startswith(self.writer)
 
-    def _format(self, data: bytes | None, value: dict[str, Any], entries: Mapping[str, Any]) -> bytes | None:
-        if value.get(self.key, {}) == entries:
-            return data
-        rest = {name: each for name, each in value.items() if name != self.key}
-        wanted = {**value, self.key: entries} if entries else rest
-        return f"{json.dumps(wanted, indent=2, ensure_ascii=False)}\n".encode() if wanted else None
+    def _add_lines(self, text: str, entries: Mapping[str, Any], wanted: dict[str, Any]) -> bytes | None:
+        """Add a line for each entry, or one for all if the file has no object for them. `wanted` is the value then."""
+        found = find_object(text, (self.key,))
+        if found is None:
+            return _format_json(wanted)
+        members = entries if found.depth else {self.key: entries}
+        lines = [f"{'  ' * (found.depth + 1)}{_to_json(name)}: {_to_json(each)}" for name, each in members.items()]
+        block = ",\n".join(lines) + ("" if found.is_empty else ",")
+        text = f"{text[: found.start]}\n{block}\n{text[found.start :]}"
+        return text.encode() if _is_json(text, wanted) else _format_json(wanted)
+
+
+def _is_json(text: str, value: dict[str, Any]) -> bool:
+    try:
+        return bool(json.loads(text) == value)
+    except ValueError:
+        return False
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _format_json(value: dict[str, Any]) -> bytes | None:
+    return f"{json.dumps(value, indent=2, ensure_ascii=False)}\n".encode() if value else None
 
 
 def _explain_wrong_json(path: Path) -> ThinkLspError:

@@ -11,7 +11,7 @@ from lsprotocol.types import WorkspaceEdit
 
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.edits import FileEdit
-from thinklsp.engine.merge_plan import FileState, UndoPlan, plan_merge
+from thinklsp.engine.merge_plan import FileState, MergePlan, UndoPlan, plan_merge
 from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.edits.edit_comparison import SplitEdit, describe_change
@@ -164,6 +164,21 @@ class PendingEdits:
         offers = [self._find_offer(pending, document) for pending in reversed(self._pending.values())]
         return [offer for offer in offers if offer is not None]
 
+    def find_new_file_offers(self, uri: str) -> list[OfferedEdit]:
+        """Return the offers that create a file, newest first. The file is not open, so it has no other offers."""
+        key = self._state.file_keys.find(uri)
+        offers = []
+        for pending in reversed(self._pending.values()):
+            files = [
+                file for file in pending.files if file.before is None and self._state.file_keys.find(file.uri) == key
+            ]
+            current = {file.uri: FileState(None) for file in files}
+            plan = plan_merge(files, current, self._state.client.features.file_operations)
+            if plan.mergeable:
+                offer = OfferedEdit(pending.turn_id, pending.turn_name or pending.title)
+                offers.append(self._add_edit(offer, plan, pending.title))
+        return offers
+
     def _find_offer(self, pending: PendingEdit, document: Document) -> OfferedEdit | None:
         """Return the offer for a document. The offer is cached, because editors ask with each cursor move.
 
@@ -201,6 +216,9 @@ class PendingEdits:
         self._applied_ids.discard(pending.turn_id)
         if pending.state == "unknown" and can.apply_edit:
             return offer
-        encoding = self._state.documents.encoding
-        edit = build_workspace_edit(plan.mergeable, can, encoding=encoding, title=pending.title, review="never")
+        return self._add_edit(offer, plan, pending.title)
+
+    def _add_edit(self, offer: OfferedEdit, plan: MergePlan, title: str) -> OfferedEdit:
+        encoding, can = self._state.documents.encoding, self._state.client.features
+        edit = build_workspace_edit(plan.mergeable, can, encoding=encoding, title=title, review="never")
         return replace(offer, edit=edit)

@@ -48,18 +48,26 @@ def register(server: ThinkLspServer) -> None:
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)
     def answer_code_actions(params: types.CodeActionParams) -> list[ClientAction]:
-        document = server.workspace.get(params.text_document.uri)
-        if document is None:
-            return []
-        _record_location(server, document, params)
-        if server.assistant is not None:
-            server.assistant.schedule_refresh()
-        can = server.state.client.features
+        uri, can = params.text_document.uri, server.state.client.features
+        if (document := server.workspace.get(uri)) is not None:
+            _record_location(server, document, params)
+            if server.assistant is not None:
+                server.assistant.schedule_refresh()
+            offers = find_offers(_build_context(server, document, params))
+        else:
+            offers = _find_new_file_offers(server, uri)
         return [
             build_action(offer, can)
-            for offer in find_offers(_build_context(server, document, params))
+            for offer in offers
             if is_kind_requested(offer.kind, params.context.only) and can_be_shown(offer, can)
         ]
+
+
+def _find_new_file_offers(server: ThinkLspServer, uri: str) -> Iterator[ActionOffer]:
+    """Yield the offers for a file that does not exist yet, so that an editor can show its text before it is created."""
+    if server.assistant is not None:
+        for pending in server.assistant.edit_applier.pending_edits.find_new_file_offers(uri):
+            yield from _build_pending_offers(pending)
 
 
 def _record_location(server: ThinkLspServer, document: Document, params: types.CodeActionParams) -> None:
@@ -209,12 +217,16 @@ def _find_turn_actions(context: OfferContext) -> Iterator[ActionOffer]:
     for turn_id in context.running:
         yield ActionOffer("stop", "stop", f"{REWRITE}.thinklsp.stop", "thinklsp.cancel", {"turnId": turn_id})
     for held in context.pending_edits:
-        for name, edit in (("apply", held.edit), ("discard", None)):
-            title, kind = f"{name}: {held.title}", f"{REWRITE}.thinklsp.{name}"
-            yield ActionOffer(name, title, kind, f"thinklsp.{name}", {"turnId": held.turn_id}, edit=edit)
+        yield from _build_pending_offers(held)
     if (turn := context.undoable_turn) is not None:
         kind = f"{REWRITE}.thinklsp.undo"
         yield ActionOffer("undo", turn.undo_title, kind, "thinklsp.undo", {"turnId": turn.turn_id})
+
+
+def _build_pending_offers(pending: OfferedEdit) -> Iterator[ActionOffer]:
+    for name, edit in (("apply", pending.edit), ("discard", None)):
+        title, kind = f"{name}: {pending.title}", f"{REWRITE}.thinklsp.{name}"
+        yield ActionOffer(name, title, kind, f"thinklsp.{name}", {"turnId": pending.turn_id}, edit=edit)
 
 
 def _build_rewrite(

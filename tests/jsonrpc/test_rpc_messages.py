@@ -1,13 +1,32 @@
-"""The table of our requests, as a peer on asyncio uses it. `tests/lsp/test_own_requests.py` plays it in the server."""
+"""The client's responses, and the table of our requests. `tests/lsp/test_own_requests.py` plays it in the server."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from thinklsp.jsonrpc.rpc_messages import ClientError, ClientResponse, PendingRequests
+from thinklsp.jsonrpc.rpc_messages import ClientError, ClientResponse, PendingRequests, parse_message
+
+DEEP = "[" * 70 + "]" * 70
+# The members of a response besides its id -> whether it is an error, and its code.
+RESPONSES: dict[str, tuple[str, bool, int | None]] = {
+    "a result": ('"result": 7', False, None),
+    "an error": ('"error": {"code": -32002, "message": "no"}', True, -32002),
+    "a result, and null as the error": ('"result": 7, "error": null', False, None),
+    "an error that is no object": ('"error": "no"', True, None),
+    "an error without a code": ('"error": {}', True, None),
+    "a code that is no number": ('"error": {"code": true}', True, None),
+    "an error that occurs twice": ('"error": {"code": 1}, "error": {"code": 2}', True, None),
+    "an error that is nested too deep": (f'"error": {{"code": 1, "data": {DEEP}}}', True, None),
+}
+
+
+@pytest.mark.parametrize(("members", "is_error", "code"), RESPONSES.values(), ids=RESPONSES)
+def test_the_error_of_a_response(members: str, is_error: bool, code: int | None) -> None:
+    response = parse_message(f'{{"jsonrpc": "2.0", "id": 1, {members}}}'.encode())
+    assert isinstance(response, ClientResponse)
+    assert (response.id, response.is_error, response.code) == (1, is_error, code)
 
 
 def fail(result: object) -> object:
@@ -24,16 +43,13 @@ async def test_a_result_is_converted() -> None:
     assert len(requests) == 0
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [({"code": -32002, "message": "no"}, -32002), ({"code": True}, None), ({}, None), (None, None)]
-)
-async def test_an_error_keeps_its_code(error: Any, code: int | None) -> None:
+async def test_an_error_keeps_its_code() -> None:
     requests = PendingRequests(lambda _: None)
     asked = asyncio.wrap_future(requests.add(number := requests.issue_id(), "test/ask"))
-    requests.settle(ClientResponse(number, is_error=True, result=None, error=error))
+    requests.settle(ClientResponse(number, is_error=True, result=None, code=-32002))
     with pytest.raises(ClientError, match="rejected") as caught:
         await asked
-    assert caught.value.code == code
+    assert caught.value.code == -32002
 
 
 async def test_a_result_that_cannot_be_converted_names_its_method() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / ".ci" / "second_chance.py"
+SCRIPT = Path(__file__).parents[2] / ".ci" / "second_chance.py"
 TESTS = """
 from pathlib import Path
 
