@@ -19,7 +19,6 @@ from tests.stand_ins.dialect import (
     SimulatedReply,
     WholeReply,
     parse_object,
-    pause,
     send_event,
 )
 from tests.stand_ins.google.replay import (
@@ -148,7 +147,7 @@ class GoogleDialect(Dialect):
         chunks = _write_response(answer, accepted.context, input_usage, self._signer)
 
         def encode_error(error: RequestRejected) -> bytes:
-            return send_event(self._build_error_value(request, error)).data
+            return send_event(self._build_error_value(request, error))
 
         return self._build_stream(request, answer, _stream(chunks), encode_error)
 
@@ -197,7 +196,7 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
 
 def _stream(chunks: tuple[TimedChunk, ...]) -> Iterator[Frame]:
     for wait, chunk in chunks:
-        yield from pause(wait)
+        yield wait
         yield send_event(chunk)
 
 

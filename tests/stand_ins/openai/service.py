@@ -17,10 +17,8 @@ from tests.stand_ins.dialect import (
     Dialect,
     Frame,
     ReceivedRequest,
-    SendBytes,
     SimulatedReply,
     parse_object,
-    pause,
     read_bearer_token,
     send_event,
 )
@@ -157,7 +155,7 @@ class OpenAiDialect(Dialect):
         def encode_error(error: RequestRejected) -> bytes:
             """Encode an error event, whose fields are at the top level."""
             fields = {"code": error.code or error.kind, "message": str(error), "param": None}
-            return send_event({"type": "error", "sequence_number": number, **fields}, "error").data
+            return send_event({"type": "error", "sequence_number": number, **fields}, "error")
 
         return self._build_stream(request, answer, frames, encode_error)
 
@@ -356,7 +354,7 @@ def _stream_response(
 ) -> Iterator[Frame]:
     number = 0
 
-    def build_event(name: str, **payload: Any) -> SendBytes:
+    def build_event(name: str, **payload: Any) -> bytes:
         nonlocal number
         number += 1
         return send_event({"type": name, "sequence_number": number - 1, **payload}, name)
@@ -365,12 +363,12 @@ def _stream_response(
     yield build_event("response.created", response=head)
     yield build_event("response.in_progress", response=head)
     for index, entry in enumerate(items):
-        yield from pause(entry.delay_ms)
+        yield entry.delay_ms
         yield build_event("response.output_item.added", output_index=index, item=entry.start)
         for silence, (name, payload) in entry.events:
-            yield from pause(silence)
+            yield silence
             yield build_event(name, item_id=entry.item["id"], output_index=index, **payload)
-        yield from pause(entry.pause_ms)
+        yield entry.pause_ms
         yield build_event("response.output_item.done", output_index=index, item=entry.item)
     reason = "max_output_tokens" if answer.stop_reason in _INCOMPLETE_REASONS else None
     if answer.stop_reason == "refusal" and not answer.parts:
