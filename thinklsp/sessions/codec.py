@@ -202,10 +202,7 @@ def decode_message(
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return DecodedMessage(None, is_complete=False)
     if role not in ("user", "assistant"):
-        ours, theirs = (
-            [block for block in decoded if isinstance(block, kinds)] for kinds in (_USER_BLOCKS, _MODEL_BLOCKS)
-        )
-        role = "user" if len(ours) > len(theirs) else "assistant"
+        return DecodedMessage(None, is_complete=False)
     kinds = _USER_BLOCKS if role == "user" else _MODEL_BLOCKS
     present: Any = tuple([block for block in decoded if isinstance(block, kinds)])
     if fields and not present:
