@@ -70,7 +70,7 @@ def test_packaged_scenarios_come_to_an_end_on_any_workspace(name: str, tools: tu
         (f"{STEP}block=[{{text=''}}]", "turn 1, step 1, block 1, text: String should have at least 1 character"),
         (f"{STEP}block=[{{tool='a b'}}]", "turn 1, step 1, block 1, tool: String should match pattern"),
         (f"{STEP}block=[{{tool='a', input={{b=1}}, input_json='x'}}]", "set either input or input_json, not both"),
-        (f"{STEP}block=[{{raw={{a=1}}}}]", "a raw block for anthropic must contain the key `type`"),
+        (f"{STEP}block=[{{raw={{a=1}}}}]", "a raw block must contain the key `type`"),
         (f"{STEP}block=[{{text='{{{{user:(}}}}'}}]", "'(' is not a valid regular expression"),
         (f"{STEP}block=[{{text='{{{{result:0}}}}'}}]", "results are numbered from 1"),
         (

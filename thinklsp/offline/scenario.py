@@ -85,7 +85,6 @@ class TableRow(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-DialectName = Literal["anthropic", "openai", "google", "openai-compatible"]
 ScriptedStopReason = Literal[
     "end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal", "context_window"
 ]
@@ -114,18 +113,13 @@ class _Part(TableRow):
 
 
 class ThinkingPart(_Part):
-    """A thinking block. If a client requests summaries, it receives `summary` instead of the thinking."""
+    """A thinking block. A client that asks for no text receives it empty."""
 
     thought: str = Field(alias="thinking")
-    summary: str | None = None
-    omitted: bool = False
 
     @property
-    def readable_text(self) -> str | None:
-        """The thinking that clients can read, which is the summary if one is set. None if `omitted` is true."""
-        if self.omitted:
-            return None
-        return self.thought if self.summary is None else self.summary
+    def readable_text(self) -> str:
+        return self.thought
 
 
 class RedactedPart(_Part):
@@ -160,18 +154,14 @@ class ToolPart(_Part):
 
 
 class RawPart(_Part):
-    """A block in a specific service's JSON format. Other services skip the block.
-
-    Scenarios use raw blocks for server tools and for block types that clients do not support.
-    """
+    """A content block in the API's own JSON, such as a server tool or a block type that clients do not support."""
 
     raw: Annotated[dict[str, Any], Field(min_length=1)]
-    dialect: DialectName = "anthropic"
 
     @model_validator(mode="after")
     def _check_type(self) -> RawPart:
-        if self.dialect in ("anthropic", "openai") and not isinstance(self.raw.get("type"), str):
-            raise ValueError(f"a raw block for {self.dialect} must contain the key `type`")
+        if "type" not in self.raw:
+            raise ValueError("a raw block must contain the key `type`")
         return self
 
 
@@ -281,12 +271,13 @@ Pattern = Annotated[str, AfterValidator(_check_pattern)]
 
 
 class TurnCondition(TableRow):
-    """The condition for a turn. All regular expressions must match, and the request must offer all of these tools."""
+    """The condition for a turn: the prompt matches the regular expression, and the request offers all the tools."""
 
-    user: Pattern | None = None
-    system: Pattern | None = None
-    model: Pattern | None = None
+    user: Pattern = ""
     tools: tuple[str, ...] = ()
+
+    def matches(self, prompt: str, tools: frozenset[str]) -> bool:
+        return re.search(self.user, prompt, re.MULTILINE) is not None and tools.issuperset(self.tools)
 
 
 class ScenarioTurn(TableRow):
