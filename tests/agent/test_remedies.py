@@ -14,16 +14,13 @@ from tests.stand_ins.http_server import RecordedRequest
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
 from tests.support.hosts import Received, SseServer, Step, answer, head
-from tests.support.scripted_model import run_to_end
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled
 from thinklsp.core.messages import Conversation, OpaqueState, TextBlock, UserMessage
-from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -31,8 +28,6 @@ from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
-from thinklsp.settings.sources import EditorSettings
-from thinklsp.workspace.view import WorkspaceView
 
 BETA = "thinking-binding-controls-2026-08-01"
 DROP = {"prefix_mismatch_behavior": "drop_block"}
@@ -185,30 +180,6 @@ async def test_where_there_is_no_thinking_nothing_can_be_left_out(transport: Tra
         assert not await one.ask(PLAIN)
         assert len(server.received) == 1
         assert one.notices == []
-
-
-STEPS = [
-    {"block": [{"thinking": "First."}, {"text": "Looking."}, {"tool": "list_files"}]},
-    {"block": [{"thinking": "Second."}, {"tool": "list_files"}, {"tool": "list_files"}]},
-    {"block": [{"thinking": "Third."}, {"text": "Done."}]},
-]
-SCENARIO = Scenario.model_validate({"turn": [{"step": STEPS}] * 5})
-MODEL = "claude-opus-5-5"
-
-
-async def turn_of(engine: Engine, session_id: str | None, *, system: str | None = None, **choices: str) -> Turn:
-    """Plays a whole turn; it must end with an answer."""
-    request = ChatRequest(prompt="Go on.", view=WorkspaceView((), []), workspace="w", session_id=session_id)
-    turn = await engine.start_turn(request, EditorSettings(), {"model": MODEL, **choices})
-    if system is not None:
-        turn.config = replace(turn.config, system=system)
-    last = await run_to_end(turn, ask=_nobody, ask_budget=_nobody)
-    assert (last.stop_reason, last.text) == ("end_turn", "Done.")
-    return turn
-
-
-async def _nobody(*_: object) -> Any:
-    raise AssertionError("nobody is asked")
 
 
 def form_and_effort(received: Received) -> tuple[str | None, str | None]:

@@ -244,7 +244,6 @@ COMPATIBLE: dict[str, tuple[str, list[Step], str, str]] = {
     # The path and what stands there; words of the only problem; the model that a turn would use.
     "no version": ("", answer(b"404 page not found", 404), NO_LIST.format(404), ""),
     "a web page": ("/v1", answer(b"<html>", content_type="text/html"), NO_LIST.format(200), ""),
-    "nothing pulled": ("/v1", answer_json({"object": "list", "data": None}), "has no models", ""),
     "two models": ("/v1", answer_json({"object": "list", "data": [{"id": "m:1"}, {"id": "m:2"}]}), "", "m:1"),
 }
 

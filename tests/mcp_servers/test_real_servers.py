@@ -29,7 +29,7 @@ COUNTS = {"time": 2, "git": 12, "fetch": 1, "everything": 13, "filesystem": 14, 
 
 async def call(connection: McpConnection, name: str, **arguments: Any) -> CallResult:
     tool = next(tool for tool in connection.tools if tool.name == name)
-    assert check_arguments(tool.input_schema, arguments) is None
+    assert await check_arguments(tool.input_schema, arguments) is None
     return await connection.call(name, arguments, decline)
 
 

@@ -244,12 +244,11 @@ class WorkspaceSessions:
         return model, plan, self.engine.adjust_thinking(provider, model, plan.thinking)
 
     async def _store_choices(self, session_id: str, choices: Choices) -> None:
-        store = self.engine.store
-        self._remember_session(
-            await store.update(session_id, lambda now: replace(now, choices=merge_choices(now.choices, choices)))
+        session = await self.engine.store.update(
+            session_id, lambda now: replace(now, choices=merge_choices(now.choices, choices))
         )
-        if not self.engine.claims.is_busy(session_id):
-            await store.release(session_id)
+        self._remember_session(session)
+        await self.engine.claims.release_lease(session_id)
 
     def _resolve_settings(self, connection: Choices, session: Choices) -> Settings:
         return self.engine.resolve_settings(

@@ -1,4 +1,4 @@
-"""What the user has accepted: the MCP servers of projects and clients, and each server's tools as they were.
+"""The user's approvals of MCP servers that projects and clients name, and the accepted tools of each server.
 
 An approval applies to a folder, a name and the digest of an entry, so a changed entry needs a new one. A server could
 also change a tool after the user has accepted it. So the hash of the command line or URL, and of everything that the
