@@ -44,7 +44,10 @@ class AnswerItem:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtSignature:
-    """What a signature stands for: the item at `place` of an answer whose items have the marks `order`."""
+    """What a signature stands for: the item at `place` of an answer whose items have the marks `order`.
+
+    After a paused answer, the items of its unsigned continuation may follow.
+    """
 
     model: str
     key: str
@@ -52,6 +55,7 @@ class ThoughtSignature:
     order: tuple[str, ...]
     place: int
     tokens: int
+    is_paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +113,14 @@ class SignatureCheck:
             if self.traits.requires_signatures and content.number >= conversation.turn_start:
                 _check_present(content)
             answers = self._check_content(content)
-            count += max(len(answers), 1) if content.number >= conversation.state.start else 0
+            count += answers if content.number >= conversation.state.start else 0
         return count
 
-    def _check_content(self, content: GoogleContent) -> set[str]:
-        """Check the signatures of a content and return the answers that they belong to."""
+    def _check_content(self, content: GoogleContent) -> int:
+        """Check the signatures of a content and return the number of its answers."""
         items = list_answer_items(content.parts)
         answers: set[str] = set()
-        end: int | None = None
+        end, is_paused = 0, True
         for position, item in enumerate(items):
             if item.signature is None:
                 continue
@@ -129,10 +133,10 @@ class SignatureCheck:
             begin = position - seal.place
             if begin < 0 or tuple(found.mark for found in items[begin : begin + len(seal.order)]) != seal.order:
                 reject(_MISPLACED_ERROR)
-            end = begin + len(seal.order)
-        if end is not None and end < len(items):
+            end, is_paused = begin + len(seal.order), seal.is_paused
+        if end < len(items) and not is_paused:
             reject(_MISPLACED_ERROR)
-        return answers
+        return max(len(answers) + (end < len(items)), 1)
 
     def _verify_signature(self, signature: str) -> ThoughtSignature:
         seal = verify_state(signature, self.signer, ThoughtSignature)

@@ -399,7 +399,8 @@ class _Writer:
         thoughts = sum(chunk.thoughts for chunk in self._chunks)
         traits, key = self._context.traits, self._context.key
         order = tuple(item.mark for item in answer_items)
-        seal = ThoughtSignature(traits.id, key, self._context.answer_id, order, place, thoughts)
+        is_paused = self._answer.stop_reason == "pause_turn"
+        seal = ThoughtSignature(traits.id, key, self._context.answer_id, order, place, thoughts, is_paused)
         target["thoughtSignature"] = self._signer.sign(seal, thoughts)
 
 
