@@ -74,7 +74,6 @@ _OWN_PATHS = re.compile(r"/v1(beta|alpha)/(?!openai/)")
 _FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
     "end_turn": "STOP",
     "tool_use": "STOP",
-    "stop_sequence": "STOP",
     "max_tokens": "MAX_TOKENS",
     "context_window": "MAX_TOKENS",
     "pause_turn": "CONTINUATION",
@@ -187,7 +186,6 @@ def _find_traits(name: str) -> GoogleTraits:
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     body, context, talk = accepted.body, accepted.context, accepted.conversation.state
     return NeutralRequest(
-        context.traits.id,
         frozenset(str(declaration["name"]) for declaration in list_declarations(body)),
         replace(talk, answers=accepted.answers + context.answer_count),
         f"{context.contents} {context.answer_count}",
