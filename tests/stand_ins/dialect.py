@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, assert_never
 
-from tests.stand_ins.rejections import ErrorTable, RequestRejected, reject
+from tests.stand_ins.rejections import DialectName, ErrorTable, RequestRejected, reject
 from tests.stand_ins.service_state import PromptCache, StateSigner
 from thinklsp.offline.scenario import (
-    DialectName,
     HttpError,
     RawPart,
     RedactedPart,
@@ -160,14 +159,10 @@ class Dialect(ABC):
         return WholeReply(rejection.status, headers, body)
 
     def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
-        """Return the reply for a scripted HTTP error, with the scenario's headers and body."""
+        """Return the reply for a scripted HTTP error, with the scenario's headers."""
         default = self._build_error_reply(request, self._build_scripted_error(error))
         headers = {**default.headers, **{name.lower(): value for name, value in error.headers.items()}}
-        body = default.body
-        if error.body is not None:
-            headers["content-type"] = "text/html; charset=utf-8"
-            body = error.body.encode("utf-8")
-        return WholeReply(default.status, headers, body, answer.pacing.delay_ms, answer.label)
+        return WholeReply(default.status, headers, default.body, answer.pacing.delay_ms, answer.label)
 
     def _build_scripted_error(self, error: HttpError) -> RequestRejected:
         return self.errors.build_scripted(error)
@@ -242,13 +237,13 @@ def adapt_scenario(scenario: Scenario, dialect: DialectName) -> Scenario:
 
 
 def _select_steps(turn: ScenarioTurn, dialect: DialectName) -> list[ScenarioStep]:
-    """Return the steps of a turn for one service, without the raw blocks for other services.
+    """Return the steps of a turn for one service, without raw blocks unless the service is Anthropic.
 
     If the service cannot pause an answer, a paused step is merged with the next step.
     """
     steps: list[ScenarioStep] = []
     for step in turn.step:
-        blocks = tuple(part for part in step.parts if not isinstance(part, RawPart) or part.dialect == dialect)
+        blocks = tuple(part for part in step.parts if dialect == "anthropic" or not isinstance(part, RawPart))
         step = step.model_copy(update={"parts": blocks})
         if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
             first = steps.pop()
@@ -294,8 +289,8 @@ class AnswerWriter(ABC, Generic[PieceT]):
     @abstractmethod
     def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[PieceT]: ...
 
-    @abstractmethod
-    def _write_raw(self, part: RawPart) -> Iterator[PieceT]: ...
+    def _write_raw(self, part: RawPart) -> Iterator[PieceT]:
+        raise NotImplementedError
 
     @property
     def _interval_ms(self) -> int:

@@ -48,7 +48,6 @@ from tests.stand_ins.service_state import (
     hash_text,
 )
 from thinklsp.offline.scenario import (
-    RawPart,
     RedactedPart,
     ScenarioStep,
     ScriptedStopReason,
@@ -188,8 +187,6 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
         for message in conversation.messages
     ]
     return NeutralRequest(
-        accepted.context.owner.model,
-        conversation.system,
         accepted.context.options.tools,
         conversation.state,
         hash_json(messages),
@@ -391,11 +388,6 @@ class _Writer(AnswerWriter[TimedDelta]):
         digest = hashlib.sha256(f"{self._context.answer_id} {number}".encode("ascii")).hexdigest()
         figures = 10**8 + int(digest[:12], 16) % (9 * 10**8)
         return self._flavour.call_ids.format(number=number, digest=digest, figures=figures)
-
-    def _write_raw(self, part: RawPart) -> Iterator[TimedDelta]:
-        self._count_tokens(json.dumps(part.raw, default=str))
-        # Send raw blocks from the scenario unchanged, without adding any fields.
-        yield part.delay_ms + self._interval_ms, part.raw
 
     def _build_delta(self, value: Mapping[str, Any]) -> TimedDelta:
         return self._interval_ms, _add_role(value, self._flavour)
