@@ -33,7 +33,7 @@ LATE_IMPORTS = {
     "thinklsp/engine/connections.py": "only a user who tries thinklsp offline needs the offline model",
     "thinklsp/engine/mcp_servers.py": "without a server, nothing of mcp_client/ is loaded",
     "thinklsp/lsp/editor/connection_state.py": "a server for one user hashes nothing",
-    "thinklsp/lsp/server.py": "the first code action is served before the settings are checked",
+    "thinklsp/lsp/server.py": "the first code action is served before settings are checked and turns start",
     "thinklsp/lsp/transport/connection.py": "the first code action is served before the engine is loaded",
     "thinklsp/mcp_client/tool_schemas.py": "jsonschema comes with the MCP SDK, and only a worker process needs it",
     "thinklsp/sessions/postgres/__init__.py": "a single user has no psycopg",
@@ -106,7 +106,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
     sockets = ["lsp.transport.websocket", "identity.jwt_verifier", "telemetry.metrics", "telemetry.traces"]
     sockets += ["telemetry.health"]
     for module, imported in (
-        ("lsp/server.py", ["settings.sources"]),
+        ("lsp/server.py", ["settings.sources", "lsp.editor.turn_progress"]),
         ("lsp/transport/connection.py", engine),
         ("acp/acp_server.py", ["acp.host", "engine.user_config"]),
         # One subcommand does not load what another one needs.

@@ -245,12 +245,12 @@ async def test_own_writes_need_the_users_own_file(begin: Begin, peer: Any) -> No
 
 async def test_protected_file_is_not_written(begin: Begin, tmp_path: Path) -> None:
     names = [".env", ".git/config", "../outside.py", str(tmp_path / "elsewhere.py")]
-    for name in names:
-        talk = await begin(answer(write_file(name, "x = 1\n")), say("No."), files={".git/HEAD": "ref: x\n"})
+    script = [step for name in names for step in (answer(write_file(name, "x = 1\n")), say("No."))]
+    talk = await begin(*script, files={".git/HEAD": "ref: x\n"})
+    for _ in names:
         assert await talk.prompt("Write it.") == "end_turn"
-        assert talk.peer.writes == []
-        assert talk.peer.reads == []
-        talk.outside.told()
+    assert talk.peer.writes == talk.peer.reads == []
+    talk.outside.told()
 
 
 async def test_write_that_fails_is_told(begin: Begin) -> None:
@@ -263,8 +263,11 @@ async def test_write_that_fails_is_told(begin: Begin) -> None:
 
 
 async def test_client_that_reads_nonsense_changes_nothing(begin: Begin) -> None:
+    talk = await begin(files=FILES)
     for wrong in ({"content": 7}, None, {}, [], {"content": None}):
-        talk = await begin(*EDITS, files=FILES)
+        (talk.root / "a.py").write_text(LINES)
+        await talk.new_session()
+        talk.provider.script[:] = EDITS
         talk.peer.handlers["fs/read_text_file"] = lambda params, wrong=wrong: wrong
         assert await talk.prompt("Change it.") == "end_turn"
         assert (talk.root / "a.py").read_text() in (LINES, CHANGED)

@@ -73,7 +73,7 @@ async def test_long_ids_of_calls_are_shown_as_digests(begin: Begin) -> None:
 @pytest.mark.parametrize("letters", [1, 7, 200_000])
 async def test_text_arrives_whole(begin: Begin, letters: int) -> None:
     """The checker looks at the size of each chunk, and for halves of code points."""
-    text = LONG[: 2_000 if letters == 1 else len(LONG)]
+    text = LONG[: 2_000 * letters]
     talk = await begin(answer(Text(text), letters=letters))
     assert await talk.prompt("Tell me.") == "end_turn"
     assert talk.text == text

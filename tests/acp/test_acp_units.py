@@ -29,7 +29,7 @@ from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import Sight
 from thinklsp.core.usage import Usage
 from thinklsp.jsonrpc.first_message import FirstInput
-from thinklsp.jsonrpc.rpc_messages import InvalidParams, Request, parse_message
+from thinklsp.jsonrpc.rpc_messages import InvalidParams
 from thinklsp.sessions.session import SessionSummary
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceView
@@ -181,52 +181,6 @@ def test_block_that_cannot_be_used_is_named(tmp_path: Path, block: Json) -> None
 
 # The first answer
 
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
-    max_leaves=6,
-)
-files = st.fixed_dictionaries({}, optional={"readTextFile": anything, "writeTextFile": anything})
-capabilities = st.fixed_dictionaries(
-    {},
-    optional={
-        "fs": files | anything,
-        "terminal": anything,
-        "auth": st.fixed_dictionaries({"terminal": anything}) | anything,
-        "session": st.fixed_dictionaries({"notices": anything}) | anything,
-        "elicitation": st.fixed_dictionaries({"form": anything}) | anything,
-        "new": anything,
-    },
-)
-params = st.fixed_dictionaries(
-    {"protocolVersion": st.integers(-1, 70_000) | anything},
-    optional={"clientCapabilities": capabilities | anything, "clientInfo": anything, "_meta": anything},
-)
-messages = st.fixed_dictionaries(
-    {
-        "jsonrpc": st.just("2.0") | anything,
-        "id": st.integers() | st.text(max_size=4) | anything,
-        "method": st.just("initialize") | anything,
-        "params": params | anything,
-    },
-    optional={"new": anything},
-)
-
-
-@given(messages)
-@settings(max_examples=examples(300), deadline=None)
-def test_first_answer_is_that_of_the_whole_agent(message: Json) -> None:
-    """A line that is answered at once is a request for the whole agent, too, and has the same answer there."""
-    line = json.dumps(message).encode()
-    reply = build_initialize_reply(line)
-    if reply is None:
-        return
-    parsed = parse_message(line)
-    assert isinstance(parsed, Request)
-    result = build_initialize_result(AnnouncedFeatures(parsed.message["params"]))
-    assert reply == encode_json({"jsonrpc": "2.0", "id": parsed.id, "result": result})
-
-
 MALFORMED: list[Json] = [
     {},
     {"clientCapabilities": "all"},
@@ -256,6 +210,15 @@ def exchange(*pieces: bytes) -> tuple[FirstInput, bytes]:
     finally:
         for descriptor in ends:
             os.close(descriptor)
+
+
+def test_first_answer_is_that_of_the_whole_agent() -> None:
+    """`tests/lsp/test_greeting.py` has the lines that are answered at once."""
+    reply = build_initialize_reply(json.dumps(ORDINARY).encode())
+    result = build_initialize_result(AnnouncedFeatures({}))
+    assert reply == encode_json({"jsonrpc": "2.0", "id": 0, "result": result})
+    for version in (None, -1, 65_536, "1", True):
+        assert build_initialize_reply(json.dumps(ORDINARY | {"params": {"protocolVersion": version}}).encode()) is None
 
 
 def test_input_is_handed_on_with_the_answered_request() -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.agent.test_compaction import FREE, HUGE, made
 from tests.support.images import image, png
 from tests.support.scripted_model import SCRIPTED, check_sendable, text, tool
 from thinklsp.agent.budget import ContextMeter, measure_messages
-from thinklsp.agent.compaction import TokenLimits, plan_compaction
 from thinklsp.agent.summary import extract_prompt, format_transcript, split_turns
 from thinklsp.core.images import list_images, parse_image
 from thinklsp.core.messages import (
@@ -24,8 +24,6 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.base import ModelRequest, Thinking
 
 SHOT, CAT = image(), image("image/gif", "cat.gif")
-HUGE = TokenLimits(limit=10**9, tail=10**9, fixed=0, present=10**9)
-FREE = replace(SCRIPTED, prefix_bound=False)
 
 
 def asked(words: str, *images: object) -> UserMessage:
@@ -61,15 +59,7 @@ def test_summaries_read_a_description() -> None:
 
 def test_kept_turns_keep_their_images_and_earlier_ones_go() -> None:
     conversation = (asked("Old.", SHOT), answered("Seen."), asked("New.", CAT), answered("Seen."))
-    plan = plan_compaction(
-        conversation,
-        model=FREE,
-        is_turn_running=False,
-        limits=replace(HUGE, tail=measure_messages(conversation[2:])),
-        cause="command",
-        count_tokens=measure_messages,
-    )
-    assert plan is not None
+    plan = made(conversation, model=FREE, room=replace(HUGE, tail=measure_messages(conversation[2:])))
     assert list_images(plan.build_conversation("summary")) == (CAT,)
 
 
@@ -80,15 +70,7 @@ def test_the_running_turn_keeps_the_images_of_its_prompts(*, joined: bool) -> No
     later = UserMessage((result, *asked("Also.", CAT).blocks)) if joined else UserMessage((result,))
     call = AssistantMessage((text("I read."), tool("a", "read_file")))
     conversation = (asked("Old."), answered("Yes."), asked("Look.", SHOT), call, later)
-    plan = plan_compaction(
-        conversation,
-        model=SCRIPTED,
-        is_turn_running=True,
-        limits=HUGE,
-        cause="overflow",
-        count_tokens=lambda messages: 1,
-    )
-    assert plan is not None
+    plan = made(conversation, running=True)
     after = plan.build_conversation("summary")
     assert list_images(after) == ((SHOT, CAT) if joined else (SHOT,))
     assert after[1].blocks[-1].kind == "text"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -26,6 +26,15 @@ from thinklsp.providers.base import Adapter, Endpoint, ModelRequest
 GOOD: list[Step] = [head(), stream("text")]
 BUSY: list[Step] = answer(b'{"error":{"type":"overloaded_error","message":"Overloaded"}}', 529)
 BROKEN: list[Step] = [head(), stream("truncated")]
+
+
+@pytest.fixture(autouse=True)
+def no_attempt_writes_the_key_to_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """The log masks only keys of the environment, and a key may come from a keyring or a command."""
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "thinklsp")
+    yield
+    assert ENDPOINT.api_key not in caplog.text
 
 
 @dataclass
@@ -107,12 +116,6 @@ async def test_thinking_ticks_without_text_and_counts_where_told(transport: Tran
     one, _ = await play(transport, [head(), stream("estimated_tokens")])
     ticks = [event for event in one.events if isinstance(event, ThinkingTick)]
     assert ticks == [ThinkingTick(None), ThinkingTick(40), ThinkingTick(65)]
-
-
-async def test_cost_is_told_for_models_with_a_known_price(transport: Transport) -> None:
-    one, _ = await play(transport, [head(), stream("thinking_then_tool")])
-    dollars = (812 * 4.0 + 6100 * 0.2 + 77 * 20.0) / 1_000_000
-    assert one.finished.usage.cost_usd == pytest.approx(dollars)
 
 
 async def test_pieces_come_while_the_answer_is_being_written(transport: Transport) -> None:
@@ -293,21 +296,6 @@ async def test_failures_that_stay(transport: Transport, name: str) -> None:
     assert not any(isinstance(event, CallFinished) for event in one.events)
 
 
-PLAYS = {name: plays for name, (plays, *_) in (*RETRIES.items(), *GIVEN_UP.items())}
-
-
-@pytest.mark.parametrize("name", PLAYS)
-async def test_no_attempt_writes_the_key_to_the_log(
-    transport: Transport, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    """The log masks only keys of the environment, and a key may come from a keyring or a command."""
-    caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, "thinklsp")
-    _, server = await play(transport, *PLAYS[name])
-    assert {request.headers["x-api-key"] for request in server.received} == {ENDPOINT.api_key}
-    assert ENDPOINT.api_key not in caplog.text
-
-
 @pytest.mark.parametrize("case", [case for case in cases(failing=False) if expected(case)["blocks"]])
 async def test_a_stream_cut_before_its_end_is_never_an_answer(transport: Transport, case: str) -> None:
     whole = stream(case)
@@ -415,7 +403,6 @@ UNKNOWN = ["a delta of type brand_new_delta (1x)", "a delta of type unknown (1x)
 async def test_what_fits_no_block_is_logged_and_not_bought_again(
     transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "thinklsp")
     data = "".join(f"data: {event}\n\n" for event in _ANTHROPIC).encode()
     one, service = await play(transport, [head(), data])
     assert one.finished.message.text == "Fine."

@@ -14,16 +14,13 @@ from tests.stand_ins.http_server import RecordedRequest
 from tests.support import chat_samples, google_samples, openai_samples
 from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, loop, result, said, stream, thinking
 from tests.support.hosts import Received, SseServer, Step, answer, head
-from tests.support.scripted_model import run_to_end
 from thinklsp.agent.model_call import CallEvent, CallFinished, HttpModelCaller
 from thinklsp.agent.request_fallbacks import DROP_NOTICE, STRIP_NOTICE
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, RetryScheduled
 from thinklsp.core.messages import Conversation, OpaqueState, TextBlock, UserMessage
-from thinklsp.engine import ChatRequest, Engine, Turn
 from thinklsp.http.retry import RetryPolicy
 from thinklsp.http.transport import Transport
-from thinklsp.offline.scenario import Scenario
 from thinklsp.providers.anthropic import AnthropicAdapter
 from thinklsp.providers.base import Adapter, ModelRequest, Thinking
 from thinklsp.providers.catalogue import find_model
@@ -31,8 +28,6 @@ from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import resolve_server
 from thinklsp.providers.google import GoogleAdapter
 from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
-from thinklsp.settings.sources import EditorSettings
-from thinklsp.workspace.view import WorkspaceView
 
 BETA = "thinking-binding-controls-2026-08-01"
 DROP = {"prefix_mismatch_behavior": "drop_block"}
@@ -187,30 +182,6 @@ async def test_where_there_is_no_thinking_nothing_can_be_left_out(transport: Tra
         assert one.notices == []
 
 
-STEPS = [
-    {"block": [{"thinking": "First."}, {"text": "Looking."}, {"tool": "list_files"}]},
-    {"block": [{"thinking": "Second."}, {"tool": "list_files"}, {"tool": "list_files"}]},
-    {"block": [{"thinking": "Third."}, {"text": "Done."}]},
-]
-SCENARIO = Scenario.model_validate({"turn": [{"step": STEPS}] * 5})
-MODEL = "claude-opus-5-5"
-
-
-async def turn_of(engine: Engine, session_id: str | None, *, system: str | None = None, **choices: str) -> Turn:
-    """Plays a whole turn; it must end with an answer."""
-    request = ChatRequest(prompt="Go on.", view=WorkspaceView((), []), workspace="w", session_id=session_id)
-    turn = await engine.start_turn(request, EditorSettings(), {"model": MODEL, **choices})
-    if system is not None:
-        turn.config = replace(turn.config, system=system)
-    last = await run_to_end(turn, ask=_nobody, ask_budget=_nobody)
-    assert (last.stop_reason, last.text) == ("end_turn", "Done.")
-    return turn
-
-
-async def _nobody(*_: object) -> Any:
-    raise AssertionError("nobody is asked")
-
-
 def form_and_effort(received: Received) -> tuple[str | None, str | None]:
     return received.json.get("thinking", {}).get("type"), received.json.get("output_config", {}).get("effort")
 
@@ -358,41 +329,44 @@ async def test_request_is_not_repeated_unchanged(transport: Transport, name: str
         assert "something that no rule knows" in str(one.error)
 
 
-async def test_a_refused_cache_hint_is_left_out_from_then_on(transport: Transport) -> None:
-    """LiteLLM refuses `prompt_cache_key` for Claude and Gemini."""
-    words = b"litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
-    no = answer(b'{"error":{"message":"' + words + b'"}}', 400)
-    done = b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n'
-    async with SseServer([no, [head(), done], [head(), done]]) as server:
-        one = talk(server, transport, "openai", OpenAiResponsesAdapter())
-        assert await one.ask(PLAIN)
+COUNTS = "thinking-token-count-2026-05-13"
+NO_COUNTS = f"Unexpected value(s) `{COUNTS}` for the `anthropic-beta` header. Please consult our documentation"
+# LiteLLM refuses `prompt_cache_key` for Claude and Gemini.
+NO_CACHE = "litellm.UnsupportedParamsError: gemini does not support parameters: ['prompt_cache_key']"
+DONE = b'data: {"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}\n\n'
+# The provider, its adapter, a refusal, a good answer, words of the notice, and whether a request has the refused part.
+PARTS: dict[str, tuple[str, Adapter, str, list[Step], str, Callable[[Received], bool]]] = {
+    "cache hints": (
+        "openai",
+        OpenAiResponsesAdapter(),
+        NO_CACHE,
+        [head(), DONE],
+        "prompt cache",
+        lambda received: "prompt_cache_key" in received.json,
+    ),
+    "token counts": (
+        "simulator",
+        AnthropicAdapter(),
+        NO_COUNTS,
+        GOOD,
+        "cannot count tokens while",
+        lambda received: COUNTS in received.headers.get("anthropic-beta", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+async def test_a_refused_part_is_left_out_from_then_on(transport: Transport, name: str) -> None:
+    provider, adapter, words, good, said, has_part = PARTS[name]
+    async with SseServer([refusal(words), good, good]) as server:
+        one = talk(server, transport, provider, adapter)
+        request = replace(PLAIN, thinking=ADAPTIVE)
+        assert await one.ask(request)
         [notice] = one.notices
-        assert "prompt cache" in notice
-        assert await one.ask(PLAIN)
+        assert said in notice
+        assert await one.ask(request)
         assert one.notices == []
-        assert ["prompt_cache_key" in received.json for received in server.received] == [True, False, False]
-
-
-async def test_refused_token_counts_are_not_asked_for_again(transport: Transport) -> None:
-    """The request goes out again without its beta, and the user is told once."""
-    counts = "thinking-token-count-2026-05-13"
-    refused = refusal(
-        f"Unexpected value(s) `{counts}` for the `anthropic-beta` header. Please consult our documentation"
-    )
-    async with SseServer([refused, GOOD]) as server:
-        one = talk(server, transport, provider="simulator")
-        first = replace(PLAIN, thinking=ADAPTIVE)
-        assert await one.ask(first)
-        assert one.notices == [
-            f"The provider cannot count tokens while {PLAIN.model.id} thinks; the counts are shown afterwards."
-        ]
-        assert await one.ask(first)
-        assert one.notices == []
-        assert [counts in request.headers.get("anthropic-beta", "") for request in server.received] == [
-            True,
-            False,
-            False,
-        ]
+        assert list(map(has_part, server.received)) == [True, False, False]
 
 
 async def test_form_then_effort_then_thinking_are_refused_in_turn(transport: Transport) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Sequence
-from typing import Any, Literal, assert_never
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.scripted_model import (
+    SCRIPTED,
     Answer,
     redacted,
     says,
@@ -25,7 +27,6 @@ from tests.support.sizes import examples
 from thinklsp.agent.budget import BudgetLimits
 from thinklsp.core.errors import Overloaded, ProviderError
 from thinklsp.core.events import (
-    DataReceived,
     Notice,
     RetryScheduled,
     StepCommitted,
@@ -44,6 +45,7 @@ from thinklsp.core.messages import (
     collect_sight,
 )
 from thinklsp.core.usage import Usage
+from thinklsp.providers.catalogue import ModelInfo
 from thinklsp.tools.registry import Mode
 
 A, B = "untitled:a.py", "untitled:b.py"
@@ -56,36 +58,22 @@ def make_turn(script: Sequence[Answer | Exception], **options: Any) -> ScriptedT
     return ScriptedTurn(script, **{"documents": TEXTS, **options})
 
 
+WORDS: dict[type, Callable[[Any], str]] = {
+    StepStarted: lambda event: f"step {event.number}",
+    TextStreamed: lambda event: f"text {event.delta}",
+    ThinkingStreamed: lambda event: f"thinking {event.delta}",
+    ThinkingTick: lambda _: "tick",
+    ToolStarted: lambda event: f"start {event.call_id}",
+    ToolFinished: lambda event: f"{'failed' if event.is_error else 'done'} {event.call_id}",
+    StepCommitted: lambda _: "commit",
+    RetryScheduled: lambda _: "retry",
+    Notice: lambda event: f"notice {event.level}",
+    TurnFinished: lambda event: f"end {event.stop_reason}",
+}
+
+
 def told(events: Sequence[TurnEvent]) -> list[str]:
-    return [_word(event) for event in events]
-
-
-def _word(event: TurnEvent) -> str:
-    match event:
-        case StepStarted():
-            return f"step {event.number}"
-        case TextStreamed():
-            return f"text {event.delta}"
-        case ThinkingStreamed():
-            return f"thinking {event.delta}"
-        case ThinkingTick():
-            return "tick"
-        case DataReceived():
-            return "data"
-        case ToolStarted():
-            return f"start {event.call_id}"
-        case ToolFinished():
-            return f"{'failed' if event.is_error else 'done'} {event.call_id}"
-        case StepCommitted():
-            return "commit"
-        case RetryScheduled():
-            return "retry"
-        case Notice():
-            return f"notice {event.level}"
-        case TurnFinished():
-            return f"end {event.stop_reason}"
-        case _:
-            assert_never(event)
+    return [WORDS[type(event)](event) for event in events]
 
 
 async def check_turn(
@@ -137,15 +125,6 @@ async def test_readers_run_together_and_writers_in_order() -> None:
     # Results come back in the order of the calls, and a reader after a writer sees what it wrote.
     read = [result for result, _ in played.results]
     assert ("one" in read[0], "three" in read[1], "uno" in read[4]) == (True, True, True)
-
-
-@pytest.mark.parametrize("identity", ["", "same"])
-async def test_calls_with_equal_ids_each_have_their_own_result(identity: str) -> None:
-    """Some services send no ids, others the same ones in every answer."""
-    calls = (tool(identity, "read_file", {"path": A}), tool(identity, "read_file", {"path": B}))
-    played = await play([says(*calls), says(*reversed(calls))])
-    read = [next(word for word in ("one", "three") if word in result) for result, _ in played.results]
-    assert read == ["one", "three", "three", "one"]
 
 
 async def test_a_tool_that_fails_tells_the_model_and_the_turn_goes_on() -> None:
@@ -255,6 +234,37 @@ async def test_a_cut_answer_keeps_its_text_and_runs_no_tool(
     assert [[block.kind for block in answer.blocks] for answer in answers] == ([["thinking", "text"]] if kept else [])
     assert not any(isinstance(event, ToolStarted) for event in played.events)
     assert not played.overlay.build_edit_set()
+
+
+UNKNOWN = replace(SCRIPTED, context_window=None, output_cap=None)
+LOCAL = replace(UNKNOWN, context_window=8_192)
+CAPPED = replace(SCRIPTED, output_cap=64_000)
+RAISE = "Raise `maxTokens`"
+# The model, `maxTokens`, the usage of the answer, and words of the notice; None if the window was full.
+LIMITS: list[tuple[ModelInfo, int | None, Usage, str | None]] = [
+    (CAPPED, 4_096, Usage(500, 4_096), RAISE),
+    (CAPPED, 4_096, Usage(500, 4_090), RAISE),
+    (CAPPED, 4_096, Usage(500, None), RAISE),
+    (UNKNOWN, 4_096, Usage(500, 4_096), RAISE),
+    (CAPPED, 64_000, Usage(500, 64_000), "m writes at most"),
+    (CAPPED, 4_096, Usage(500, 700), "at its own limit"),
+    (UNKNOWN, None, Usage(500, 700), "at its own limit"),
+    (UNKNOWN, None, Usage(), "at its own limit"),
+    (LOCAL, 4_096, Usage(6_000, 2_192), None),
+    (LOCAL, 4_096, Usage(6_000, 2_150), None),
+    (LOCAL, 4_096, Usage(6_000, 1_000), "at its own limit"),
+    (UNKNOWN, 4_096, Usage(6_000, 2_192), "at its own limit"),
+]
+
+
+@pytest.mark.parametrize(("model", "limit", "usage", "said"), LIMITS)
+async def test_truncated_answer_names_its_cause(
+    model: ModelInfo, limit: int | None, usage: Usage, said: str | None
+) -> None:
+    played = await play([says("Half a", stop="max_tokens", usage=usage)], model=model, max_tokens=limit)
+    assert played.finished.stop_reason == ("context_window" if said is None else "max_tokens")
+    assert [said in notice for notice in played.notices] == [True] * (said is not None)
+    assert (RAISE in "".join(played.notices)) is (said == RAISE)
 
 
 async def test_thinking_alone_is_asked_to_go_on_once() -> None:

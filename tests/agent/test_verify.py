@@ -282,12 +282,6 @@ async def test_what_is_not_permitted_is_not_run(project: Played, name: str) -> N
     assert project.said == ([f"Not verified: {said}"] if said else [])
 
 
-async def test_always_asks(project: Played) -> None:
-    await project.play(writes(RIGHT), says("Done."), verify="always", free=[], yes=[UNITTEST])
-    assert project.rules.asked == [UNITTEST]
-    assert project.verified == ("python3 -m unittest", True, 2, 0)
-
-
 async def test_always_asks_no_second_time_for_the_state_before(project: Played) -> None:
     await project.play(
         writes("def add(a, b): return 7\n"), says("Done."), says("Stays."), verify="always", free=[], yes=[UNITTEST]

@@ -25,7 +25,6 @@ def _own(provider: str, url: str) -> Any:
     from thinklsp.http.transport import Transport
     from thinklsp.jsonrpc.framing import build_frame
     from thinklsp.jsonrpc.writer import FrameWriter
-    from thinklsp.lsp.editor.client import WorkDone
     from thinklsp.lsp.editor.turn_progress import TurnProgress
     from thinklsp.lsp.transport.connection import create_server
     from thinklsp.providers.anthropic import AnthropicAdapter
@@ -43,8 +42,8 @@ def _own(provider: str, url: str) -> Any:
         server = create_server()
         writer = FrameWriter(os.open(os.devnull, os.O_WRONLY), build_frame)
         server.protocol.connect(writer)
-        progress = TurnProgress(WorkDone(server.state.client, "chat", "work"))
-        progress.work_done.begin()
+        progress = TurnProgress(server.state.client, "chat", "work")
+        progress.begin()
         progress.use("partial", "status")
         length = 0
         async for event in caller.stream(request):

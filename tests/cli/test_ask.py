@@ -285,7 +285,7 @@ def test_without_a_prompt_a_terminal_is_not_waited_for(cli):
 def test_in_the_home_folder_no_files_are_used(cli, inside):
     done = inside("ask", "Hello", **SIMULATED, HOME=str(cli.folder))
     assert done.returncode == 0
-    assert "The model cannot use files in this turn." in done.stderr
+    assert f"The model cannot use files in {cli.folder}. " in done.stderr
 
 
 async def test_image_files_are_sent_or_refused_by_name(cli):

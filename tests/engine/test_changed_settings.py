@@ -113,25 +113,13 @@ async def test_what_is_wrong_in_a_changed_file_is_told_once(mine: Mine) -> None:
     assert (await mine.notices(), mine.effort) == ([], "low")
 
 
-async def test_front_end_receives_notices_about_the_user_file(mine: Mine) -> None:
-    told: list[list[str]] = []
-    mine.engine.config.on_change = lambda problems: told.append(list(problems))
-    mine.write('efort = "low"')
-    assert await mine.notices() == []
-    mine.write('effort = "low"')
-    assert (await mine.notices(), mine.effort) == ([], "low")
-    assert await mine.notices() == []
-    [[said], after] = told
-    assert ("`efort`" in said, after) == (True, [])
-
-
 async def test_changed_user_file_applies_to_the_next_turn(mine: Mine) -> None:
     running = await mine.engine.start_turn(spec(), PLAIN, {"model": MODEL})
     text = '[providers.anthropic]\nbase_url = "http://127.0.0.1:9"\napi_key_env = "KEY_OF_MINE"\n'
     mine.write(f'{text}[network]\nproxy = "http://127.0.0.1:8"\n[commands]\nenabled = true\n[log]\nlevel = "info"')
     before = mine.engine.transport
     following = await mine.engine.start_turn(spec(), PLAIN, {"model": MODEL})
-    access = await mine.engine.resolve_access("anthropic")
+    access = await mine.engine.connections.resolve_access("anthropic")
     assert access is not None
     assert (access.base_url, access.api_key) == ("http://127.0.0.1:9", "other")
     assert mine.engine.user.file.commands.enabled
@@ -216,7 +204,7 @@ async def test_the_keyring_is_read_in_a_thread_and_once(tmp_path: Path, installe
     assert keyring.asked == []
     await asyncio.gather(*(turn.connect(()) for turn in turns))
     assert [thread is threading.main_thread() for thread in keyring.asked] == [False]
-    found = await engine.resolve_access("anthropic")
+    found = await engine.connections.resolve_access("anthropic")
     assert found is not None
     assert found.api_key == KEY
     told = await build_report(engine, PLAIN, {}, probe=False)

@@ -12,15 +12,12 @@ import pytest
 
 from tests.engine.test_engine import run, spec
 from tests.settings.test_sources import NO_FILE
-from tests.stand_ins.http_server import Simulator
 from tests.support.hosts import SseServer, Step, answer, head
-from tests.support.services import WAYS
 from thinklsp.core import errors
 from thinklsp.core.events import Notice, TurnEvent, TurnFinished
 from thinklsp.engine import Engine
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
-from thinklsp.offline.scenario import parse_scenario
 from thinklsp.providers.catalogue import find_default_model, list_models
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.settings.sources import EditorSettings
@@ -32,7 +29,6 @@ KEYS = {
     "google": {"GEMINI_API_KEY": "AIza-canary-0123456789"},
     "openai-compatible": {"THINKLSP_COMPATIBLE_BASE_URL": "http://localhost:9/v1"},
 }
-HELLO = "[[turn]]\nwhen = '.'\n[[turn.step]]\nblock = [{ thinking = 'Hm.' }, { text = 'Hello.' }]"
 SAID = {"choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}
 ANSWER: list[Step] = [head(), f"data: {json.dumps(SAID)}\n\ndata: [DONE]\n\n".encode()]
 
@@ -228,22 +224,3 @@ async def test_a_provider_without_a_key_is_refused_with_what_to_set() -> None:
         for provider, variables in KEYS.items():
             with pytest.raises(errors.SettingsError, match=next(iter(variables))):
                 await engine.start_turn(spec(), PLAIN, {"provider": provider})
-
-
-async def test_every_turn_of_a_session_goes_where_its_model_is() -> None:
-    """One simulator, all hosts: changing the model alone changes who is asked."""
-    async with Simulator(parse_scenario(HELLO, "hello")) as simulator:
-        ways = (way.environment(simulator.base_url) for way in WAYS.values())
-        async with engine_with({name: value for way in ways for name, value in way.items()}) as engine:
-            known = None
-            for model in ("gemini-4-argon", "claude-opus-5-5", "deepseek-flash", "gpt-6-sol"):
-                turn = await engine.start_turn(spec(session_id=known), PLAIN, {"model": model})
-                known = turn.session.id
-                events = await run(turn)
-                assert isinstance(events[-1], TurnFinished)
-                # The text of Gemini alone holds no thinking that could be seen.
-                lost = [text.startswith(f"{model} cannot read the thinking in") for text in said(events)]
-                assert lost == [True] * (model in ("deepseek-flash", "gpt-6-sol"))
-        asked = [request.path.partition("?")[0].rpartition("/")[2] for request in simulator.requests]
-        assert asked == ["gemini-4-argon:streamGenerateContent", "messages", "completions", "responses"]
-        assert {request.status for request in simulator.requests} == {200}

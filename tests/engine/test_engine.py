@@ -72,18 +72,6 @@ async def run(turn: Turn) -> list[TurnEvent]:
     return seen
 
 
-async def test_all_queued_prompts_join_the_next_model_call(engine: Engine) -> None:
-    turn = await engine.start_turn(spec("Look."), PLAIN, {})
-    model = play(turn, says(tool("a", "read_file", {"path": A})))
-    for prompt in ("Then the first.", "Then the second."):
-        await engine.claims.queue_prompt(spec(prompt, session_id=turn.session.id), turn.session.id, prompt)
-    await run(turn)
-    _, request = model.requests
-    joined = [block.text for block in request.conversation[-1].blocks if isinstance(block, TextBlock)]
-    assert joined == ["Then the first.", "Then the second."]
-    assert (await engine.store.get(turn.session.id, "w")).prompts == ()
-
-
 def first_text(conversation: Sequence[Message]) -> str:
     """The text of the first message, which is its only block."""
     [block] = conversation[0].blocks
@@ -134,19 +122,6 @@ async def test_a_turn_that_fails_leaves_its_session_free_and_sendable(engine: En
     following = await engine.start_turn(spec(session_id=turn.session.id), PLAIN, {})
     play(following)
     assert isinstance((await run(following))[-1], TurnFinished)
-
-
-async def test_the_sight_of_a_file_survives_a_switch_of_provider() -> None:
-    async with aclosing(Engine(NO_FILE | {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY})) as engine:
-        turn = await engine.start_turn(spec(), PLAIN, {})
-        play(turn, says(thinking(), tool("r", "read_file", {"path": A})))
-        await run(turn)
-        other = PLAIN.apply_configuration({"provider": "openai"})[0]
-        turn = await engine.start_turn(spec("Write it.", session_id="last"), other, {})
-        assert turn.config.model.provider == "openai"
-        play(turn, says(tool("w", "write_file", {"path": A, "content": "mine\n"})))
-        await run(turn)
-        assert [file.after for file in turn.overlay.build_edit_set().files] == ["mine\n"]
 
 
 def place(uri: str = A, first: int = 1) -> Reference:

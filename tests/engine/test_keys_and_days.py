@@ -46,7 +46,7 @@ async def test_a_key_command_runs_when_a_turn_connects_and_once(tmp_path: Path) 
     callers = await asyncio.gather(*(turn.connect(()) for turn in turns))
     assert runs.read_text() == "x\n"
     assert callers[0] is callers[1] is callers[2]
-    found = await engine.resolve_access("anthropic")
+    found = await engine.connections.resolve_access("anthropic")
     assert found is not None
     assert found.api_key == "key"
     await engine.aclose()

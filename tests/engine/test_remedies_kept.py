@@ -6,8 +6,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from tests.agent.test_remedies import GOOD, NO_BUDGET, NO_EFFORT, SCENARIO, form_and_effort, sent, turn_of
+from tests.agent.test_remedies import GOOD, NO_BUDGET, NO_EFFORT, form_and_effort, sent
 from tests.engine.test_engine import run, spec
+from tests.engine.test_known_incidents import LOOPS
 from tests.settings.test_sources import NO_FILE
 from tests.stand_ins.http_server import Simulator
 from tests.support.hosts import SseServer
@@ -27,20 +28,27 @@ def restarted(state: Path, **hosts: str) -> aclosing[Engine]:
 
 
 async def test_a_conversation_whose_thinking_no_longer_fits(tmp_path: Path) -> None:
-    async with Simulator(SCENARIO) as simulator:
+    said: list[str] = []
+
+    async def play(engine: Engine, session: str | None, system: str | None) -> str:
+        turn = await engine.start_turn(spec(session_id=session), EditorSettings(), {"model": "claude-opus-5-5"})
+        if system is not None:
+            turn.config = replace(turn.config, system=system)
+        assert (await run_to_end(turn)).text == "Seen."
+        said.extend(turn.output.notices)
+        return turn.session.id
+
+    async with Simulator(LOOPS) as simulator:
         host = {"ANTHROPIC_BASE_URL": simulator.base_url}
-        said = []
         session = None
         for system in (None, "Other.", "Other.", "Once more."):
             async with restarted(tmp_path, **host) as engine:
-                turn = await turn_of(engine, session, system=system)
-                session = turn.session.id
-                said += turn.output.notices
+                session = await play(engine, session, system)
         async with restarted(tmp_path, **host) as engine:
             fork = await engine.store.fork(session or "", "w")
             await engine.store.release(fork.id)
         async with restarted(tmp_path, **host) as engine:
-            said += (await turn_of(engine, fork.id, system="A fork.")).output.notices
+            await play(engine, fork.id, "A fork.")
         assert said == [DROP_NOTICE]
         assert [request.status for request in simulator.requests].count(400) == 1
         assert [sent(request).drops for request in simulator.requests[4:]] == [True] * 12

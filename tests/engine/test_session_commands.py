@@ -11,15 +11,14 @@ from tests.settings.test_sources import NO_FILE
 from tests.support.scripted_model import says
 from tests.support.stored_sessions import full_session
 from thinklsp.agent.prompts import Excerpt, build_chat_prompt, list_excerpts
-from thinklsp.core.errors import SessionError, SettingsError
+from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import TextBlock, UserMessage
-from thinklsp.core.prompt_syntax import SLASH_COMMANDS, parse_slash_commands
+from thinklsp.core.prompt_syntax import parse_slash_commands
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine
 from thinklsp.engine.results import FileStatus
 from thinklsp.engine.session_commands import (
     SessionCommands,
-    SessionScope,
     answer_slash_command,
     build_usage_report,
     format_sessions,
@@ -71,7 +70,7 @@ async def test_the_list_in_words(store: MemoryStore) -> None:
     await store.update(other.id, lambda now: now.add_user_message("Not here"))
     engine = Engine(NO_FILE, store)
     engine.claims.claim(busy.id, "turn")
-    commands = SessionCommands(store, SessionScope("w"), engine)
+    commands = SessionCommands(store, "w", engine)
     row = format_sessions(await commands.list()).splitlines()[-1]
     assert row.startswith(f"| `{busy.id}` | A \\| title (a turn is running) | – | 0 | unknown |")
     assert format_sessions([]) == "There are no sessions yet."
@@ -97,7 +96,7 @@ async def test_no_turn_begins_in_a_session_that_is_being_changed(op: str) -> Non
     session = await store.create("w")
     await store.update(session.id, lambda now: now.add_user_message("Hello."))
     engine = Engine(NO_FILE, store)
-    change = getattr(SessionCommands(store, SessionScope("w"), engine), op)
+    change = getattr(SessionCommands(store, "w", engine), op)
     free = engine.claims.claim(session.id, "turn")
     with pytest.raises(SessionError, match="A turn is running in this session"):
         await change(session.id)
@@ -159,16 +158,6 @@ async def workspace() -> AsyncIterator[Workspace]:
         yield Workspace(engine)
 
 
-async def test_a_choice_belongs_to_its_session(workspace: Workspace) -> None:
-    first, second = await workspace.sessions.create(), await workspace.sessions.create()
-    assert (await workspace.ask("/effort high", first.id)).startswith("Effort: high.")
-    assert (await workspace.ask("/effort", first.id)).startswith("Effort: high. Choices: ")
-    assert not (await workspace.ask("/effort", second.id)).startswith("Effort: high.")
-    assert (await workspace.ask("/think  off", first.id)).startswith("Thinking: off (adaptive is used).")
-    with pytest.raises(SettingsError):
-        await workspace.ask("/effort enormous", first.id)
-
-
 async def test_sessions_are_those_of_the_workspace(workspace: Workspace) -> None:
     session = await workspace.engine.store.update((await workspace.sessions.create()).id, full_session)
     assert (await workspace.ask("/usage", session.id)).startswith("This session has not called a model yet.")
@@ -180,11 +169,6 @@ async def test_sessions_are_those_of_the_workspace(workspace: Workspace) -> None
     for line in ("/effort high", "/restore `a`"):
         with pytest.raises(SessionError):
             await workspace.ask(line, session.id)
-
-
-async def test_help_lists_every_command(workspace: Workspace) -> None:
-    lines = (await workspace.ask("/help", "no session")).splitlines()
-    assert lines == [f"- `{command.usage}`: {command.description}" for command in SLASH_COMMANDS]
 
 
 def test_an_undo_says_what_happened_to_each_file() -> None:

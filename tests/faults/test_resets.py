@@ -106,13 +106,13 @@ PER_SERVER = 500
 BEFORE, AFTER = "x = 1\ny = 1\n", "x = 2\ny = 2\n"
 STEPS: list[Json] = [
     [
-        {"thinking": "I look first, at two places 🙂.", "summary": "Looks."},
+        {"thinking": "I look first, at two places 🙂."},
         {"text": "I look. "},
         {"tool": "read_file", "input": {"path": "a.py"}},
         {"tool": "search_text", "input": {"pattern": "x", "literal": True}},
     ],
     [
-        {"thinking": "Two edits, which are one.", "summary": "Edits."},
+        {"thinking": "Two edits, which are one."},
         {"tool": "edit_file", "input": {"path": "a.py", "old_text": "x = 1", "new_text": "x = 2"}},
         {"tool": "edit_file", "input": {"path": "a.py", "old_text": "y = 1", "new_text": "y = 2"}},
     ],

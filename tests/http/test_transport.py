@@ -16,7 +16,7 @@ import pytest
 
 from tests.http.fetching import QUICK, fetch, serve
 from tests.support.hosts import SseServer, Step, answer, chunk, head
-from tests.support.shadowing import until
+from tests.support.watching import seen
 from thinklsp.core.errors import TransportFailed
 from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.transport import Timeouts, Transport
@@ -246,7 +246,7 @@ async def test_a_cancel_at_any_moment_leaves_no_socket(transport: Transport) -> 
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             await transport.aclose()
-            await until(lambda: len(os.listdir("/proc/self/fd")) <= before, within=60)
+            await seen(lambda: len(os.listdir("/proc/self/fd")) <= before, within=60)
         finally:
             gc.enable()
 

@@ -74,7 +74,7 @@ class ChatMachine(RuleBasedStateMachine):
         self.editor = await self.stack.enter_async_context(connected(ChatEditor(given)))
         await self.editor.initialize(CAPABILITIES)
         assistant = await self.editor.server.load()
-        access = await assistant.engine.resolve_access("anthropic")
+        access = await assistant.engine.connections.resolve_access("anthropic")
         assert access is not None
         self.model = HeldModel(self.editor)
         assistant.engine.connections.callers[build_endpoint(access)] = self.model

@@ -32,7 +32,6 @@ from thinklsp.core.events import (
 )
 from thinklsp.core.messages import AssistantMessage
 from thinklsp.core.usage import Usage
-from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.transport.connection import create_server
 
@@ -94,8 +93,8 @@ def fast(*course: Any) -> Screen:
     screen = Screen()
 
     async def run() -> None:
-        progress = TurnProgress(WorkDone(screen.client, "chat", "w"))
-        progress.work_done.begin()
+        progress = TurnProgress(screen.client, "chat", "w")
+        progress.begin()
         progress.use("p", "summary")
         await play(progress, course)
         progress.end("done")
@@ -327,8 +326,8 @@ def test_waiting_for_the_user_is_said() -> None:
 def test_nothing_follows_the_end_and_no_task_is_left() -> None:
     async def run() -> None:
         screen = Screen()
-        progress = TurnProgress(WorkDone(screen.client, "chat", "w"))
-        progress.work_done.begin()
+        progress = TurnProgress(screen.client, "chat", "w")
+        progress.begin()
         progress.end("done")
         progress.show(StepStarted(1))
         await asyncio.sleep(10)
@@ -342,8 +341,8 @@ def test_nothing_follows_the_end_and_no_task_is_left() -> None:
 def test_without_tokens_nothing_is_sent() -> None:
     async def run() -> None:
         screen = Screen()
-        progress = TurnProgress(WorkDone(screen.client, "chat"))
-        await progress.work_done.offer()
+        progress = TurnProgress(screen.client, "chat")
+        await progress.offer()
         await play(progress, EVERYTHING)
         progress.end("done")
         assert screen.told == []

@@ -12,7 +12,6 @@ import pytest
 from tests.lsp.bodies import RESULT, answers
 from tests.support.in_process import InProcess
 from thinklsp.jsonrpc import rpc_messages
-from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS
 from thinklsp.lsp.turns.turn_run import TurnRun
@@ -126,7 +125,7 @@ def start_run(editor: InProcess, *, is_cancelled: bool = False) -> tuple[TurnRun
         begun.set()
         await asyncio.get_running_loop().create_future()
 
-    progress = TurnProgress(WorkDone(editor.server.state.client, "chat", "w"))
+    progress = TurnProgress(editor.server.state.client, "chat", "w")
     return TurnRun("s", None, progress, work, lambda: None, nothing, nothing, is_cancelled), begun
 
 

@@ -163,13 +163,10 @@ async def test_an_edit_counts_for_the_document_that_has_it(desk: Desk) -> None:
     assert desk.words(B) == "new\n"
     assert desk.words("file:///ws/d.py") == "...\nTWO\n.....\nFOUR\nFIVE\n"
     assert desk.words("file:///ws/e.py") == "...\n...\n.....\n....\n"
-
-
-async def test_lines_that_are_gone_or_blank_are_nobodys(desk: Desk) -> None:
+    # Blank lines, and lines that are gone, are nobody's.
     desk.open("one\n\n")
     desk.texts.record("e1", FIX, edit(BEFORE, "one\n\n"))
-    assert desk.words() == "...\n\n"
-    assert desk.lenses() is None
+    assert (desk.words(), desk.lenses()) == ("...\n\n", None)
 
 
 async def test_lines_in_another_form_are_the_same_lines(desk: Desk) -> None:
@@ -214,16 +211,6 @@ async def test_lenses_go_when_the_file_is_reverted(desk: Desk) -> None:
     desk.replace("FOUR", "fOUR")
     assert desk.lenses() == ("t1", [3])
     desk.replace("fOUR\nFIVE\n", "four\n")
-    assert desk.lenses() is None
-
-
-async def test_lenses_go_when_no_change_of_a_turn_is_left_whole(desk: Desk) -> None:
-    """Some letters of the turn stay, in lines that are the user's now."""
-    desk.open(AFTER)
-    desk.texts.record("e1", FIX, edit())
-    desk.replace("TWO", "twO")
-    assert (desk.lenses(), desk.words()) == (("t1", [1]), "...\n..O\n.....\nFOUR\nFIVE\n")
-    desk.replace("FOUR\nFIVE\n", "four\nfIVE\n")
     assert desk.lenses() is None
 
 

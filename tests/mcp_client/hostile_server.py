@@ -1,4 +1,7 @@
-"""An MCP server of the older protocol that breaks the rules in the way that its first argument names.
+"""An MCP server that breaks the rules in the way that its first argument names.
+
+The server speaks the older protocol, except in the mode `many_large_modern`. As `many_large_…`, it lists 500 tools with
+large schemas, and its tool `a_work` returns a megabyte of text.
 
 Uses only the standard library, and no code of the product.
 """
@@ -17,6 +20,9 @@ MODE = sys.argv[1]
 TOOL = {"name": "work", "description": "Works.", "inputSchema": {"type": "object"}}
 LIST_CHANGE = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 MIB = 1024 * 1024
+# The members that each result of the newer protocol has.
+MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODE == "many_large_modern" else {}
+WORDS = "A value that this tool needs, with a description as long as those of real servers are. "
 
 
 def send(message: Any) -> None:
@@ -78,6 +84,9 @@ def ignore(_message: Any) -> None:
 
 
 def discover(request: Any) -> None:
+    if MODERN:
+        answer(request, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **MODERN})
+        return
     if MODE == "silent":
         return
     if MODE == "half_line":
@@ -111,6 +120,10 @@ def initialize(request: Any) -> None:
 
 def list_tools(request: Any) -> None:
     tools = [TOOL]
+    if MODE.startswith("many_large"):
+        tools = [{**TOOL, "name": "a_work"}, *map(build_large_tool, range(499))]
+        answer(request, {"tools": tools, **MODERN})
+        return
     if MODE == "many_tools":
         tools = [{**TOOL, "name": f"work{number}"} for number in range(5000)]
     if MODE == "endless_pages":
@@ -122,6 +135,13 @@ def list_tools(request: Any) -> None:
     answer(request, {"tools": tools})
     if MODE in ("daemon", "daemon_ignores_eof"):
         start_daemon()
+
+
+def build_large_tool(number: int) -> dict[str, Any]:
+    values = {"type": "array", "items": {"type": "string"}, "description": WORDS}
+    fields = {f"field_{each}": values for each in range(20)}
+    schema = {"type": "object", "properties": fields, "required": ["field_0"], "additionalProperties": False}
+    return {"name": f"tool_{number}", "description": WORDS * 10, "inputSchema": schema, "annotations": {"title": "T"}}
 
 
 def start_daemon() -> None:
@@ -184,6 +204,8 @@ def call(request: Any) -> None:  # noqa: C901 - a list of modes
         send_bytes(
             b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud800"}]}}\n' % request["id"]
         )
+    elif MODE.startswith("many_large"):
+        say(request, "It works. " * 100_000, **MODERN)
     elif MODE == "look":
         say(request, json.dumps(look()))
     elif MODE == "hang":

@@ -22,9 +22,12 @@ class Request:
 
 @dataclass
 class Response:
+    """An answer or, with `held`, a stream without an event, which notes in `held` that it is open and then closed."""
+
     status: int = 200
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
     body: bytes = b""
+    held: list[str] | None = None
 
 
 Answer = Callable[[Request], Response]
@@ -49,6 +52,13 @@ class Stub:
             request = Request(method, path, headers, json.loads(body) if body else None)
             self.requests.append(request)
             response = self.answer(request)
+            if response.held is not None:
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n: wait\n\n")
+                response.held.append("open")
+                # A killed process resets its connections if it has not read everything.
+                with suppress(ConnectionError):
+                    await reader.read()
+                response.held.append("closed")
             lines = {**response.headers, "content-length": str(len(response.body)), "connection": "close"}
             text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
             writer.write(f"HTTP/1.1 {response.status} X\r\n{text}\r\n".encode() + response.body)
@@ -86,3 +96,15 @@ def behave(request: Request) -> Response:
             return reply(request, {"resultType": "complete", "content": content})
         case _:
             return Response(404)
+
+
+def hold_first_call(held: list[str], text: str) -> Answer:
+    """Hold the first call of the tool, and answer the others with a text."""
+
+    def answer(request: Request) -> Response:
+        if (request.message or {}).get("method") != "tools/call":
+            return behave(request)
+        result = {"resultType": "complete", "content": [{"type": "text", "text": text}]}
+        return reply(request, result) if held else Response(held=held)
+
+    return answer

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sizes import examples
+from thinklsp.core.errors import SettingsError
 from thinklsp.core.text_safety import find_invisible
-from thinklsp.mcp_client.consent import Pins, PinsUnusable, format_definition, format_first_sight
+from thinklsp.mcp_client.consent import Pins, format_definition, format_first_sight
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig, compute_digest
 from thinklsp.mcp_client.tool_schemas import hash_tool
 from thinklsp.settings.config_files import lock_folder
@@ -182,7 +183,7 @@ def test_damaged_pins_stop_every_tool(name: str, pins: Pins) -> None:
     pins.accept(SERVER, [READ])
     Path(pins.path).write_bytes(DAMAGE[name])
     for use in (pins.check, pins.accept):
-        with pytest.raises(PinsUnusable, match=r"mcp-pins\.json.*no tool of an MCP server runs\."):
+        with pytest.raises(SettingsError, match=r"mcp-pins\.json.*no tool of an MCP server runs\."):
             use(SERVER, [READ])
     assert Path(pins.path).read_bytes() == DAMAGE[name], "the file is left to the user"
 
@@ -191,13 +192,13 @@ def test_damaged_pins_stop_every_tool(name: str, pins: Pins) -> None:
 def test_pins_that_others_can_write_are_not_trusted(mode: int, pins: Pins) -> None:
     pins.accept(SERVER, [READ])
     os.chmod(pins.path, mode)
-    with pytest.raises(PinsUnusable, match="chmod 600"):
+    with pytest.raises(SettingsError, match="chmod 600"):
         pins.check(SERVER, [READ])
 
 
 def test_a_lock_of_another_process_is_waited_for(pins: Pins) -> None:
     pins.accept(SERVER, [READ])
-    with lock_folder(pins.state_folder, 1), pytest.raises(PinsUnusable, match="cannot be written"):
+    with lock_folder(pins.state_folder, 1), pytest.raises(SettingsError, match="cannot be written"):
         pins.accept(SERVER, [WRITE])
     assert pins.check(SERVER, [READ]).allows("read"), "reading needs no lock"
 

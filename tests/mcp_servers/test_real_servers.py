@@ -6,35 +6,30 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.mcp_client.accepted_form import offer
+from tests.mcp_client.driving import decline
 from tests.mcp_servers.conftest import SERVERS, Connect
-from tests.stand_ins.dialect import ReceivedRequest, WholeReply
-from tests.support.services import SIDES, place, refusal, request_of
+from tests.support.services import SIDES
 from thinklsp.core.messages import ToolSpec
 from thinklsp.mcp_client.call_result import CallResult, ResultImage
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.consent import Pins
-from thinklsp.mcp_client.tool_schemas import UsableTool, check_arguments, select_tools
+from thinklsp.mcp_client.tool_schemas import check_arguments, select_tools
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ERAS = {"time": MODERN, "git": MODERN, "fetch": MODERN, "everything": LEGACY, "filesystem": LEGACY, "memory": LEGACY}
 COUNTS = {"time": 2, "git": 12, "fetch": 1, "everything": 13, "filesystem": 14, "memory": 9}
 
 
-async def decline(message: str, schema: Mapping[str, Any]) -> None:
-    """Decline every question of a server."""
-
-
 async def call(connection: McpConnection, name: str, **arguments: Any) -> CallResult:
     tool = next(tool for tool in connection.tools if tool.name == name)
-    assert check_arguments(tool.input_schema, arguments) is None
+    assert await check_arguments(tool.input_schema, arguments) is None
     return await connection.call(name, arguments, decline)
 
 
@@ -71,17 +66,6 @@ async def test_the_same_tools_are_listed_at_every_start(connect: Connect, tmp_pa
     assert report.removed == ()
 
 
-def offer(side: str, tools: tuple[UsableTool, ...]) -> str | None:
-    """Send a request with these tools to a simulated service. Return its words if it refuses the request."""
-    where = place(*SIDES[side])
-    specs = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
-    wire = where.encode(replace(request_of(where), tools=specs))
-    url = urlsplit(wire.url)
-    dialect = where.dialect({"step": [{"block": [{"text": "Yes."}]}]})
-    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
-    return str(refusal(where, reply)) if isinstance(reply, WholeReply) else None
-
-
 async def test_every_service_accepts_the_tools_of_all_servers(connect: Connect) -> None:
     connections = [connect(name) for name in SERVERS]
     await asyncio.gather(*(connection.start() for connection in connections))
@@ -92,7 +76,7 @@ async def test_every_service_accepts_the_tools_of_all_servers(connect: Connect) 
     tools, notices = select_tools([tool for connection in connections for tool in connection.tools])
     assert notices == ()
     for side in SIDES:
-        assert offer(side, tools) is None, side
+        assert offer(side, [ToolSpec(tool.name, tool.description, tool.schema) for tool in tools]) is None, side
 
 
 async def test_calls_of_a_modern_server(connect: Connect, folder: Path) -> None:

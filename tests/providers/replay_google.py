@@ -19,6 +19,7 @@ from tests.support.samples import asked, result, said
 from thinklsp.core.messages import Conversation, TextBlock, ToolUseBlock, UserMessage
 
 A, B, C, E = (UserMessage.from_text(letter) for letter in "abce")
+LONG_NAME = f"{('read_file_' * 9)[:47]}-f032e242734a2f7a"
 ASK = user({"text": "a"})
 EMPTY, GO_ON = {"text": "(no text)"}, {"text": "Continue where you left off."}
 ONE = (A, said(call("k1", "S")), asked(result("k1")))
@@ -73,11 +74,11 @@ HISTORIES: dict[str, tuple[Conversation, list[Json]]] = {
             ASK,
             model(
                 {
-                    "functionCall": {"id": "t", "name": ("read_file_" * 9)[:64], "args": {}},
+                    "functionCall": {"id": "t", "name": LONG_NAME, "args": {}},
                     "thoughtSignature": DUMMY,
                 }
             ),
-            user(answered("t", "", ("read_file_" * 9)[:64])),
+            user(answered("t", "", LONG_NAME)),
         ],
     ),
     "an answer to nothing stays away": (

@@ -31,7 +31,7 @@ from thinklsp.core.messages import (
 )
 from thinklsp.providers.catalogue import ModelInfo
 
-_TEXTS = st.text(max_size=6)
+_TEXTS = st.text(max_size=6) | st.sampled_from(["é 🙂", "\ud83d", "\u2028", "x" * 60])
 _STOPS: st.SearchStrategy[StopReason] = st.sampled_from(["end_turn", "tool_use", "tool_use", "max_tokens", "other"])
 # Who issued a block: mostly the service that is asked.
 ORIGINS: Sequence[Mapping[str, str]] = ({}, {}, {"model": "another"}, {"host": "https://other.example"})

@@ -18,7 +18,14 @@ from tests.support.openai_samples import as_events, run_whole
 from tests.support.sizes import examples
 from thinklsp.core import errors
 from thinklsp.core.messages import TextBlock, ThinkingBlock
-from thinklsp.core.stream_events import BlockDelta, BlockStopped, MessageFinished, MessageStarted, ThinkingDelta
+from thinklsp.core.stream_events import (
+    BlockDelta,
+    BlockStopped,
+    MessageAccumulator,
+    MessageFinished,
+    MessageStarted,
+    ThinkingDelta,
+)
 from thinklsp.http.sse import SseDecoder
 from thinklsp.providers import failures
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
@@ -100,26 +107,38 @@ def test_keys_of_a_block_keep_their_order(family: str) -> None:
     assert family != "google" or list(block["functionCall"]) == ["id", "name", "args"]
 
 
-ENDLESS: Mapping[str, Any] = {
-    "anthropic": {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "input_json_delta", "partial_json": "x" * 99_999},
-    },
-    "openai": {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "x" * 99_999},
-    "chat": chat_samples.chunk(
-        {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": "x" * 99_999}}]}
+LONG = "x" * 99_999
+# What opens a call, and a piece of its arguments.
+ENDLESS: Mapping[str, tuple[list[Any], Any]] = {
+    "anthropic": (
+        [
+            {"type": "message_start", "message": {"model": "m"}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "n"}},
+        ],
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": LONG}},
+    ),
+    "openai": ([], {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": LONG}),
+    "chat": (
+        [],
+        chat_samples.chunk({"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": LONG}}]}),
     ),
 }
 
 
 @pytest.mark.parametrize("family", ENDLESS)
 def test_arguments_without_end_are_given_up(family: str) -> None:
-    decoder, piece = FAMILIES[family].adapter.create_decoder(), json.dumps(ENDLESS[family])
-    for _ in range(10):
-        decoder.feed("", piece)
+    decoder = FAMILIES[family].adapter.create_decoder()
+    accumulator = MessageAccumulator(FAMILIES[family].samples.ORIGIN)
+
+    def feed(*contents: Any) -> None:
+        for content in contents:
+            for event in decoder.feed("", json.dumps(content)):
+                accumulator.apply(event)
+
+    opening, piece = ENDLESS[family]
+    feed(*opening, *[piece] * 10)
     with pytest.raises(errors.StreamProtocolError, match="million characters") as caught:
-        decoder.feed("", piece)
+        feed(piece)
     assert not caught.value.retryable
 
 

@@ -190,6 +190,7 @@ DAMAGED: dict[str, tuple[str, str | None, Any, Any]] = {
     "an unknown kind": (*ASSISTANT, [{"kind": "poem"}], None),
     "a block that is none": (*ASSISTANT, [5], None),
     "no list": (*ASSISTANT, 5, None),
+    "a damaged role": ("somebody", "bored", [TEXT], None),
 }
 
 
@@ -213,14 +214,6 @@ def texts_of(message: Any) -> list[str]:
 def test_a_long_text_of_another_length_is_kept_as_far_as_it_goes(length: int, left: str) -> None:
     decoded = decode_message("user", None, json.dumps([TEXT | {"text": length}]).encode() + b"\nTEXT", {})
     assert (decoded.message, decoded.is_complete) == (UserMessage((TextBlock(left),)), length == 4)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "kind"),
-    [([RESULT, TEXT], UserMessage), ([TEXT, CALL | {"input": {}}], AssistantMessage), ([TEXT], AssistantMessage)],
-)
-def test_a_damaged_role_is_told_from_the_blocks(blocks: Any, kind: type) -> None:
-    assert isinstance(decode_message("somebody", "bored", json.dumps(blocks).encode(), {}).message, kind)
 
 
 @pytest.mark.parametrize("damaged", [None, "", "[{", "{}", '[{"text": 1}]', 7])

@@ -59,12 +59,6 @@ def test_mistakes_name_the_action_and_the_field(tmp_path: Path, toml: str, named
     assert SECRET not in str(refused.value)
 
 
-def test_the_setting_of_the_same_group_stays_one(tmp_path: Path) -> None:
-    for toml in ('[actions]\ndisabled = ["fix"]', f'"actions.disabled" = ["fix"]\n{ACTION}'):
-        made = user(toml, tmp_path)
-        assert (made.problems, resolve_settings(made).settings.actions.disabled) == ((), ("fix",))
-
-
 def test_every_name_of_ours_is_taken() -> None:
     assert set(ACTIONS) <= BUILT_IN_ACTIONS
 

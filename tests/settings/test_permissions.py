@@ -36,11 +36,6 @@ def kept(tmp_path: Path) -> PermissionsFile:
     return PermissionsFile.locate_beside(str(tmp_path / "config.toml"))
 
 
-def test_nothing_is_allowed_before_anything_was(kept: PermissionsFile) -> None:
-    assert kept.read().commands.model_dump() == {"allow": (), "deny": (), "exact": ()}
-    assert not Path(kept.path).exists()
-
-
 def test_what_was_allowed_is_a_readable_rule(kept: PermissionsFile) -> None:
     for _ in range(2):
         kept.allow(["python", "-m", "pytest"])

@@ -367,17 +367,6 @@ def test_small_budgets_are_for_gemini(keyed: tuple[str, ...], own: str | None, a
     assert ("at least -1." in sentence) is ("google" in keyed)
 
 
-@pytest.mark.parametrize(("keyed", "own", "asked", "counts"), [row for row in SMALL_BUDGETS if row[2] is None])
-def test_small_budgets_of_the_users_own(
-    tmp_path: Path, keyed: tuple[str, ...], own: str | None, asked: None, counts: bool
-) -> None:
-    toml = f'provider = "{own or "auto"}"\n[thinking]\nbudget_tokens = -1'
-    variable = user_with(keyed, own, THINKLSP_THINKING_BUDGET_TOKENS="-1")
-    for made in (variable, user_with(keyed, own, toml, tmp_path)):
-        assert read_value(resolve_settings(made).settings, "thinking.budgetTokens") == (-1 if counts else 10_000)
-        assert ["thinking.budgetTokens" in problem for problem in made.problems] == [True] * (not counts)
-
-
 # What an editor sends, and what is said of it.
 UNKNOWN: list[tuple[Any, list[str]]] = [
     ({"efort": "low"}, ["Unknown setting `efort`. Did you mean `effort`?"]),
@@ -396,6 +385,10 @@ UNKNOWN: list[tuple[Any, list[str]]] = [
     # Of the editor's own side, or of another server.
     ({"thinklsp": {"ui": {"server": {"path": "x"}}, "trace": {"server": "off"}, "model": "m"}}, []),
     ({"pylsp": {"plugins": {"efort": 1}}, "gopls.efort": 1}, []),
+    (
+        {"thinklsp": {"model": "m"}, "pylsp": {"plugins": {"proxy": "x"}}, "http.proxy": "x", "gopls": {"token": "x"}},
+        [],
+    ),
     ({"thinklsp": {"model": "m"}, "efort": 1}, []),
     ({"efort": None}, []),
 ]

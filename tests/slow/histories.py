@@ -171,7 +171,7 @@ class _Place:
 
     async def caller(self, provider: Provider, _known: object) -> HttpModelCaller:
         if provider not in self.callers:
-            access = await self.engine.resolve_access(provider)
+            access = await self.engine.connections.resolve_access(provider)
             assert access is not None
             adapter, endpoint, policy = select_adapter(provider, access), build_endpoint(access), RetryPolicy()
             self.callers[provider] = HttpModelCaller(

@@ -8,8 +8,8 @@ import pytest
 
 from tests.slow.running import running
 from tests.support.outside import server_with
-from tests.support.shadowing import until
 from tests.support.signing_server import Text, answer
+from tests.support.watching import seen
 
 pytestmark = pytest.mark.timing
 KEPT = {
@@ -47,7 +47,7 @@ async def held(place: Path, work: str, told: str = "") -> str:
         place, answer(Text("Yes.")), connect=server_with(PROGRAM.format(work=work)), finish=False
     ) as outside:
         await outside.turn("thinklsp.chat", {"prompt": "Hello."})
-        await until(lambda: told in outside.held(), within=60)
+        await seen(lambda: told in outside.held(), within=60)
         assert await outside.client.close() == 0
         return outside.held()
 

@@ -23,7 +23,7 @@ from tests.acp.fake_zed import FakeZed
 from tests.acp.talk import Talk, begin_talk
 from tests.e2e.acting import say
 from tests.mcp_client.driving import build_case, driver
-from tests.mcp_client.holding_relay import holding_call
+from tests.mcp_client.http_stub import hold_first_call, serve
 from tests.support.epilogue import check_store, children, descendants, living_in
 from tests.support.forking import Nursery
 from tests.support.outside import Connect, Outside, start
@@ -266,8 +266,8 @@ async def test_kill_during_a_test_of_a_server(tmp_path: Path) -> None:
 async def test_kill_with_an_open_stream(tmp_path: Path, nursery: Nursery | None) -> None:
     """The server over HTTP sees that its connection ends. It works for the next thinklsp."""
     held: list[str] = []
-    async with holding_call(held, WORKS) as url:
-        own = f'[mcp.servers.first]\nurl = "{url}"\nask = "never"\n'
+    async with serve(hold_first_call(held, WORKS)) as stub:
+        own = f'[mcp.servers.first]\nurl = "{stub.url}/mcp"\nask = "never"\n'
         async with talking(tmp_path, CALL, say("Done."), own=own, nursery=nursery) as talk:
             talk.send("Use it.")
             await seen(lambda: held == ["open"])

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.acting import say
+from tests.mcp_client.driving import HOSTILE
 from tests.slow.test_load import echo
 from tests.support.outside import UNWATCHED, server_by, start
 from tests.support.signing_server import answer, tool
 
-LARGE = str(Path(__file__).parents[1] / "mcp_client" / "large_server.py")
 WATCHED = str(Path(__file__).parents[1] / "bench" / "servers" / "watched.py")
 ERAS = {"first": "modern", "second": "legacy", "third": "modern"}
 MAX_MS = 50.0
@@ -56,7 +56,7 @@ async def test_large_servers_never_keep_the_loop(tmp_path: Path) -> None:
 
 
 def build_entry(name: str, era: str) -> str:
-    arguments = json.dumps([LARGE, era])
+    arguments = json.dumps([str(HOSTILE), f"many_large_{era}"])
     return (
         f"[mcp.servers.{name}]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n"
         f'ask = "never"\nstart_timeout_s = 60\n'

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.shadowing import PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, survivors, tree, until
+from tests.support.epilogue import living_in
+from tests.support.shadowing import PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, tree
 from tests.support.sizes import sized
+from tests.support.watching import seen
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.process import CommandLimits
 from thinklsp.tools.shadow_runner import ShadowRunner
@@ -174,7 +176,7 @@ async def test_deadline_kills_every_process_in_two_seconds(machine, name):
         begun = time.monotonic()
         ran = await shadow.run(*argv, seconds=1.5)
         taken = time.monotonic() - begun
-        assert survivors(mark) == []
+        assert living_in(mark) == []
         assert ran.end_reason in ("timeout", "processes")
         assert taken < 3.5
         assert await shadow.sh("echo still there") == "still there\n"
@@ -188,7 +190,7 @@ async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine):
         for closed in ("", "<&- >&- 2>&-"):
             ran = await shadow.run("sh", "-c", f"setsid sleep 1000 {mark} {closed} & true", seconds=30)
             assert (ran.end_reason, ran.status) == ("exit", 0)
-            assert survivors(mark) == []
+            assert living_in(mark) == []
         assert time.monotonic() - begun < 5
 
 
@@ -299,7 +301,7 @@ async def test_cancelled_at_random_moments_nobody_survives(machine):
             with suppress(asyncio.CancelledError):
                 await running
             assert time.monotonic() - begun < 2, seed
-            assert survivors(mark) == [], (seed, number)
+            assert living_in(mark) == [], (seed, number)
 
 
 HOLDER = """
@@ -325,15 +327,15 @@ async def test_killed_at_random_moments_nobody_survives(machine):
         env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path[1:]))}
         helper = await asyncio.create_subprocess_exec(PYTHON, "-c", HOLDER, *words, env=env)
         if number % 2:
-            await until(lambda mark=mark: bool(survivors(f"mark-{mark}")), within=60)
+            await seen(lambda mark=mark: bool(living_in(f"mark-{mark}")), within=60)
             await asyncio.sleep(dice.uniform(0, 0.1))
         else:
             folder = above / "state" / "shadow"
-            await until(lambda folder=folder: folder.exists() and os.listdir(folder) != [], within=60)
+            await seen(lambda folder=folder: folder.exists() and os.listdir(folder) != [], within=60)
             await asyncio.sleep(dice.uniform(0, 0.15))
         helper.send_signal(signal.SIGKILL)
         await helper.wait()
-        await until(lambda mark=mark: not survivors(f"mark-{mark}"), within=2)
+        await seen(lambda mark=mark: not living_in(f"mark-{mark}"), within=2)
     async with shadowed(above / "ws", state=above / "state") as shadow:
         await shadow.sh("true")
         assert len(shadow.left()) == 1

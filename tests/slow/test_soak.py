@@ -15,12 +15,8 @@ LEAKS = {
     "memory": "memory grew by",
     "objects": "objects behind",
     "descriptor": "descriptors went from",
-    "thread": "threads went from",
-    "child": "children went from",
     "task": "tasks went from",
-    "failure that nobody hears of": "never retrieved",
     "traceback": "Traceback",
-    "coroutine that is not awaited": "never awaited",
 }
 
 

@@ -40,10 +40,12 @@ async def test_the_examples_work_with_their_database(tmp_path: Path) -> None:
         owner = environment(tmp_path) | {"THINKLSP_STORE_URL": f"postgresql://thinklsp_owner@{address}"}
         migration = await asyncio.create_subprocess_exec(*service["command"], cwd=tmp_path, env=owner)
         assert await migration.wait() == 0
-        command = COMPOSE["services"]["server"]["command"]
+        command, ports = (COMPOSE["services"]["server"][name] for name in ("command", "ports"))
+        assert [published.rpartition(":")[2] for published in ports] == ["9258", "9464"]
         store = {"THINKLSP_STORE_URL": f"postgresql://thinklsp_server@{address}"}
         async with serving(command, tmp_path, "/run/secrets/token", store) as (process, port, health):
             assert (await until_answer(health, "/ready", 200)).json == {"ok": True, "store": "ok"}
+            await check_health_command(tmp_path, health)
             await check_server(process, port, health)
         for service in ("migration", "server"):
             options = conninfo_to_dict(COMPOSE["services"][service]["environment"]["THINKLSP_STORE_URL"])
@@ -101,6 +103,15 @@ def replace(text: str, changes: Mapping[str, str]) -> str:
     return text
 
 
+async def check_health_command(folder: Path, health: int) -> None:
+    kind, *probe = COMPOSE["services"]["server"]["healthcheck"]["test"]
+    assert kind == "CMD"
+    words = [word.replace(":9464", f":{health}") for word in probe]
+    variables = {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    checking = await asyncio.create_subprocess_exec(*words, env=variables)
+    assert await checking.wait() == 0
+
+
 async def check_server(process: Any, port: int, health: int) -> None:
     assert (await fetch(health, "/health")).status == 200
     await until_answer(health, "/ready", 200)
@@ -114,19 +125,6 @@ async def check_server(process: Any, port: int, health: int) -> None:
     assert client.closed == 1001
     client.close()
     assert await process.wait() == 143
-
-
-async def test_the_server_of_compose_serves(tmp_path: Path) -> None:
-    server = COMPOSE["services"]["server"]
-    async with serving(server["command"], tmp_path, "/run/secrets/token") as (process, port, health):
-        kind, *probe = server["healthcheck"]["test"]
-        assert kind == "CMD"
-        variables = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-        words = [word.replace(":9464", f":{health}") for word in probe]
-        checking = await asyncio.create_subprocess_exec(*words, env=variables)
-        assert await checking.wait() == 0
-        await check_server(process, port, health)
-    assert [published.rpartition(":")[2] for published in server["ports"]] == ["9258", "9464"]
 
 
 async def test_the_server_of_kubernetes_serves(tmp_path: Path) -> None:

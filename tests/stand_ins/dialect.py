@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, assert_never
 
-from tests.stand_ins.rejections import ErrorTable, RequestRejected, reject
+from tests.stand_ins.rejections import DialectName, ErrorTable, RequestRejected, reject
 from tests.stand_ins.service_state import PromptCache, StateSigner
 from thinklsp.offline.scenario import (
-    DialectName,
     HttpError,
     RawPart,
     RedactedPart,
@@ -30,30 +29,8 @@ from thinklsp.offline.scenario import (
 )
 from thinklsp.offline.script import Script
 
-
-@dataclass(frozen=True, slots=True)
-class SendBytes:
-    """The bytes of a stream event. `is_counted` is false for pings, because scripted faults count only other events."""
-
-    data: bytes
-    is_counted: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """A pause in a stream. The server sends only pings during the pause."""
-
-    ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndStream:
-    """The early end of a stream. If `is_clean` is false, the connection is aborted."""
-
-    is_clean: bool
-
-
-Frame = SendBytes | Pause | EndStream
+Frame = int | bytes
+"""An event of a stream, or a pause in milliseconds before the next one. The server sends only pings during a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +46,7 @@ class WholeReply:
 
 @dataclass(frozen=True, slots=True)
 class StreamedReply:
-    """A reply with status 200 and a body that is sent frame by frame.
+    """A reply with status 200 and a body that is sent frame by frame. If `breaks`, the connection is then aborted.
 
     During a pause, the server sends `ping` every `ping_every_ms` milliseconds. If this interval is 0, no pings are
     sent.
@@ -78,47 +55,46 @@ class StreamedReply:
     headers: Mapping[str, str]
     frames: tuple[Frame, ...]
     ping: bytes
+    breaks: bool = False
     delay_ms: int = 0
     ping_every_ms: int = 0
     step_label: str | None = None
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(frame for frame in self.frames if isinstance(frame, bytes))
 
 
 SimulatedReply = WholeReply | StreamedReply
 
 
-def pause(ms: int) -> Iterator[Pause]:
-    """Yield a `Pause` of `ms` milliseconds unless `ms` is 0."""
-    if ms:
-        yield Pause(ms)
-
-
-def send_event(value: object, name: str | None = None) -> SendBytes:
+def send_event(value: object, name: str | None = None) -> bytes:
     """Return a server-sent event with `value` as its JSON data."""
     head = f"event: {name}\n" if name else ""
-    return SendBytes(f"{head}data: ".encode("ascii") + encode_json(value) + b"\n\n")
+    return f"{head}data: ".encode("ascii") + encode_json(value) + b"\n\n"
 
 
-def apply_fault(frames: Iterable[Frame], fault: ScriptedFault, error: bytes) -> tuple[Frame, ...]:
+def apply_fault(frames: tuple[Frame, ...], fault: ScriptedFault, error: bytes) -> tuple[Frame, ...]:
     """Return a stream's frames with a scripted fault. `error` is the encoded error event, if any.
 
     A fault that is due after more events than the stream contains occurs at the end of the stream.
     """
     if fault.error_event is not None:
-        return (*take_events(frames, fault.error_event.after_events), SendBytes(error))
+        return (*take_events(frames, fault.error_event.after_events), error)
     if fault.cut_after_events is not None:
-        return (*take_events(frames, fault.cut_after_events), EndStream(fault.cut_cleanly))
-    return tuple(frames)
+        return take_events(frames, fault.cut_after_events)
+    return frames
 
 
-def take_events(frames: Iterable[Frame], events: int) -> tuple[Frame, ...]:
-    """Return the frames up to and including the counted event with the number `events`."""
-    result: list[Frame] = []
-    for frame in frames:
-        if events <= 0:
-            break
-        result.append(frame)
-        events -= isinstance(frame, SendBytes) and frame.is_counted
-    return tuple(result)
+def take_events(frames: tuple[Frame, ...], events: int) -> tuple[Frame, ...]:
+    """Return the frames up to and including the event with the number `events`. Pings and comments do not count."""
+    counted = (
+        place
+        for place, frame in enumerate(frames)
+        if isinstance(frame, bytes) and not frame.startswith((b":", b"event: ping"))
+    )
+    ends = [0, *(place + 1 for place in counted)]
+    return frames[: ends[events]] if events < len(ends) else frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +159,10 @@ class Dialect(ABC):
         return WholeReply(rejection.status, headers, body)
 
     def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
-        """Return the reply for a scripted HTTP error, with the scenario's headers and body."""
+        """Return the reply for a scripted HTTP error, with the scenario's headers."""
         default = self._build_error_reply(request, self._build_scripted_error(error))
         headers = {**default.headers, **{name.lower(): value for name, value in error.headers.items()}}
-        body = default.body
-        if error.body is not None:
-            headers["content-type"] = "text/html; charset=utf-8"
-            body = error.body.encode("utf-8")
-        return WholeReply(default.status, headers, body, answer.pacing.delay_ms, answer.label)
+        return WholeReply(default.status, headers, default.body, answer.pacing.delay_ms, answer.label)
 
     def _build_scripted_error(self, error: HttpError) -> RequestRejected:
         return self.errors.build_scripted(error)
@@ -212,11 +184,13 @@ class Dialect(ABC):
         if event is not None:
             scripted = HttpError(status=self.errors.find_status(event.type), type=event.type, message=event.message)
             error = encode_error(self._build_scripted_error(scripted))
-        sequence = tuple(frames) if answer.fault is None else apply_fault(frames, answer.fault, error)
+        fault = answer.fault or ScriptedFault.model_construct()
+        sequence = apply_fault(tuple(frames), fault, error)
+        breaks = fault.cut_after_events is not None and not fault.cut_cleanly
         kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         headers = {**self._build_headers(request), **kind}
         every = pace.ping_every_ms if self.ping else 0
-        return StreamedReply(headers, sequence, self.ping, pace.delay_ms, every, answer.label)
+        return StreamedReply(headers, sequence, self.ping, breaks, pace.delay_ms, every, answer.label)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -263,13 +237,13 @@ def adapt_scenario(scenario: Scenario, dialect: DialectName) -> Scenario:
 
 
 def _select_steps(turn: ScenarioTurn, dialect: DialectName) -> list[ScenarioStep]:
-    """Return the steps of a turn for one service, without the raw blocks for other services.
+    """Return the steps of a turn for one service, without raw blocks unless the service is Anthropic.
 
     If the service cannot pause an answer, a paused step is merged with the next step.
     """
     steps: list[ScenarioStep] = []
     for step in turn.step:
-        blocks = tuple(part for part in step.parts if not isinstance(part, RawPart) or part.dialect == dialect)
+        blocks = tuple(part for part in step.parts if dialect == "anthropic" or not isinstance(part, RawPart))
         step = step.model_copy(update={"parts": blocks})
         if steps and steps[-1].stop_reason == "pause_turn" and dialect not in _PAUSING_DIALECTS:
             first = steps.pop()
@@ -315,8 +289,8 @@ class AnswerWriter(ABC, Generic[PieceT]):
     @abstractmethod
     def _write_tool_call(self, part: ToolPart, number: int) -> Iterator[PieceT]: ...
 
-    @abstractmethod
-    def _write_raw(self, part: RawPart) -> Iterator[PieceT]: ...
+    def _write_raw(self, part: RawPart) -> Iterator[PieceT]:
+        raise NotImplementedError
 
     @property
     def _interval_ms(self) -> int:

@@ -14,10 +14,7 @@ from tests.stand_ins.anthropic.service import AnthropicDialect
 from tests.stand_ins.chat.service import ChatDialect
 from tests.stand_ins.dialect import (
     Dialect,
-    EndStream,
-    Pause,
     ReceivedRequest,
-    SendBytes,
     SimulatedReply,
     StreamedReply,
     WholeReply,
@@ -134,17 +131,12 @@ class Simulator(Watched, Host):
 
 async def _play_frames(wire: HttpWire, reply: StreamedReply) -> None:
     for frame in reply.frames:
-        match frame:
-            case SendBytes():
-                await wire.chunk(frame.data)
-            case Pause():
-                await _wait_with_pings(wire, frame.ms, reply)
-            case EndStream() if frame.is_clean:
-                break
-            case EndStream():
-                wire.cut("reset")
-            case _:
-                assert_never(frame)
+        if isinstance(frame, bytes):
+            await wire.chunk(frame)
+        elif frame:
+            await _wait_with_pings(wire, frame, reply)
+    if reply.breaks:
+        wire.cut("reset")
     await wire.end_stream()
 
 

@@ -19,7 +19,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from thinklsp.core.images import read_header
-from thinklsp.offline.scenario import DialectName, HttpError, TableRow
+from thinklsp.offline.scenario import HttpError, TableRow
+
+DialectName = Literal["anthropic", "openai", "google", "openai-compatible"]
 
 
 class RequestRejected(Exception):

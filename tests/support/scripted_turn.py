@@ -39,6 +39,7 @@ class ScriptedTurn:
     model: ModelInfo = field(default=SCRIPTED, kw_only=True)
     thinking: Thinking = field(default_factory=lambda: Thinking("adaptive"), kw_only=True)
     mode: Mode = field(default="agent", kw_only=True)
+    max_tokens: int | None = field(default=1000, kw_only=True)
     limits: BudgetLimits = field(default_factory=lambda: BudgetLimits(10), kw_only=True)
     rules: CompactionRules = field(default_factory=CompactionRules, kw_only=True)
     tools: tuple[AnyTool, ...] = field(default=TOOLS, kw_only=True)
@@ -62,7 +63,15 @@ class ScriptedTurn:
 
     async def play(self) -> TurnFinished:
         config = TurnConfig(
-            self.model, "system", self.thinking, 1000, self.limits, self.mode, self.rules, self.tools, self.verify
+            self.model,
+            "system",
+            self.thinking,
+            self.max_tokens,
+            self.limits,
+            self.mode,
+            self.rules,
+            self.tools,
+            self.verify,
         )
         loop = TurnLoop(
             self.session.conversation,

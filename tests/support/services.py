@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from tests.stand_ins.anthropic.service import AnthropicDialect
 from tests.stand_ins.chat.service import ChatDialect
-from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, StreamedReply, WholeReply
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, StreamedReply, WholeReply
 from tests.stand_ins.google.service import GoogleDialect
 from tests.stand_ins.http_server import RecordedRequest, Simulator
 from tests.stand_ins.openai.service import OpenAiDialect
@@ -315,7 +315,7 @@ def ask(where: Place, dialect: Dialect, request: ModelRequest, remedies: Request
         url = urlsplit(wire.url)
         reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
         if isinstance(reply, StreamedReply):
-            answer = read(where, b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes)))
+            answer = read(where, reply.body)
             return replace(answer, notices=tuple(notices))
         error = refusal(where, reply)
         mended = None if remedies is None else remedies.find_fallback(error, request, sent)
@@ -388,7 +388,7 @@ def streamed_by(dialect: Dialect, where: Place) -> bytes:
     url = urlsplit(wire.url)
     reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
     assert isinstance(reply, StreamedReply)
-    return b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes))
+    return reply.body
 
 
 def events_of(data: bytes) -> list[bytes]:

@@ -9,14 +9,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.support.watching import seen
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.process import CommandLimits, CommandResult
 from thinklsp.settings.user_file import CommandsSection
@@ -109,27 +108,6 @@ def as_it_is(*folders: Path) -> dict[str, object]:
             data = path.read_bytes() if path.is_file() and not path.is_symlink() else None
             found[os.fspath(path)] = (status.st_mode, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, data)
     return found
-
-
-def survivors(marker: str) -> list[str]:
-    """Processes that are called so or have it in their environment, ours left out."""
-    others = (entry for entry in os.listdir("/proc") if entry.isdecimal() and int(entry) != os.getpid())
-    return [entry for entry in others if marker.encode() in _words(entry)]
-
-
-async def until(what: Callable[[], bool], *, within: float) -> None:
-    """Raises TimeoutError where it does not come true in so many seconds."""
-    await seen(what, within=within)
-
-
-def _words(pid: str) -> bytes:
-    said = b""
-    for name in ("cmdline", "environ"):
-        try:
-            said += Path(f"/proc/{pid}/{name}").read_bytes()
-        except OSError:
-            continue
-    return said
 
 
 class PlainRunner:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.stand_ins.dialect import Dialect, ReceivedRequest, SendBytes, SimulatedReply, StreamedReply, WholeReply
+from tests.stand_ins.dialect import Dialect, ReceivedRequest, SimulatedReply, StreamedReply, WholeReply
 from tests.stand_ins.http_server import Simulator
 from tests.support.services import Place, place, read
 from tests.vendors.clients import Anthropic, Chat, Google, OpenAi, Vendor
@@ -92,7 +92,7 @@ class Recording(Simulator):
         (recorder,) = [recorder for recorder in self.recorders if recorder.asked]
         reply = recorder.said[-1]
         assert isinstance(reply, StreamedReply), f"{where.model.id}: {reply}"
-        data = b"".join(frame.data for frame in reply.frames if isinstance(frame, SendBytes))
+        data = reply.body
         return recorder, json.loads(recorder.asked[-1].body), data
 
 

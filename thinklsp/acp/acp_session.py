@@ -8,13 +8,14 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from thinklsp.acp.edit_writer import EditWriter
-from thinklsp.acp.session_client import ClientFiles, SessionClient, SessionFolders
+from thinklsp.acp.session_client import ClientFiles, SessionClient
 from thinklsp.acp.updates import build_replay
 from thinklsp.core.choices import EFFORT_SETTINGS
 from thinklsp.core.errors import SessionError
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS
 from thinklsp.engine import Engine
 from thinklsp.engine.instructions import find_all_skills
+from thinklsp.engine.session_folders import SessionFolders
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
 from thinklsp.jsonrpc.rpc_messages import InvalidParams

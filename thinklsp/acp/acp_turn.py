@@ -21,7 +21,6 @@ from thinklsp.acp.session_client import (
     OptionKind,
     PermissionCancelled,
     SessionClient,
-    find_absolute_path,
 )
 from thinklsp.acp.updates import (
     ChunkKind,
@@ -61,6 +60,7 @@ from thinklsp.engine.instructions import FOLLOW
 from thinklsp.engine.merge_plan import MergedFile, Scope
 from thinklsp.engine.results import ENDINGS, FileStatus
 from thinklsp.engine.review_policy import should_review
+from thinklsp.engine.session_folders import find_absolute_path
 from thinklsp.settings.sources import EditorSettings
 
 _FLUSH_SECONDS = 0.05

@@ -24,13 +24,14 @@ from thinklsp.acp.params import (
     read_prompt,
 )
 from thinklsp.acp.peer import AUTHENTICATION_REQUIRED, RESOURCE_NOT_FOUND, AcpError, AcpPeer, Params, Result
-from thinklsp.acp.session_client import PermissionCancelled, SessionClient, SessionFolders, check_directory, check_path
+from thinklsp.acp.session_client import PermissionCancelled, SessionClient, check_directory, check_path
 from thinklsp.acp.updates import build_chunks
 from thinklsp.core.errors import PathRefused, SessionError, ThinkLspError
 from thinklsp.core.images import find_image_type
 from thinklsp.core.prompt_syntax import Invocation, ParsedPrompt, find_mentions, format_help, parse_slash_commands
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Engine, TurnRequest
 from thinklsp.engine.session_commands import answer_slash_command, format_undo
+from thinklsp.engine.session_folders import SessionFolders
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_request import find_file_references
 from thinklsp.jsonrpc.rpc_messages import INVALID_REQUEST, InvalidParams
@@ -108,7 +109,7 @@ class SessionHost:
 
     def _open_folders(self, wanted: NewSessionParams | OpenSessionParams) -> SessionFolders:
         more = [check_directory(path, "additionalDirectories") for path in wanted.additional_directories]
-        return SessionFolders(check_directory(wanted.cwd, "cwd"), more, self._engine.user)
+        return SessionFolders(check_directory(wanted.cwd, "cwd"), self._engine.user, more)
 
     def _build_session(
         self, session_id: str, folders: SessionFolders, wanted: NewSessionParams | OpenSessionParams

@@ -1,4 +1,4 @@
-"""The requests and updates to the client of a session, the session's folders, and the files as the client has them.
+"""The requests and updates to the client of a session, and the files as the client has them.
 
 A client does not announce its open documents. The text of a file is therefore fetched when a tool names the file, and
 only after the path check has passed. Without an answer, the file on disk is used.
@@ -17,13 +17,10 @@ from thinklsp.acp.peer import RESOURCE_NOT_FOUND, AcpPeer
 from thinklsp.acp.updates import Update
 from thinklsp.core.errors import PathRefused
 from thinklsp.engine.merge_plan import FileState
+from thinklsp.engine.session_folders import SessionFolders, find_absolute_path
 from thinklsp.jsonrpc.rpc_messages import ClientError, InvalidParams
-from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.tool import NoEditor
-from thinklsp.workspace.documents import open_extra_roots
-from thinklsp.workspace.paths import Root, compute_workspace_key
-from thinklsp.workspace.protected import ProtectedPaths
-from thinklsp.workspace.uri import is_encodable, path_to_uri
+from thinklsp.workspace.uri import is_encodable
 from thinklsp.workspace.view import DocumentSnapshot, Place, WorkspaceView
 
 READ_SECONDS = 10.0
@@ -152,56 +149,6 @@ def _get(value: object, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
 
 
-class SessionFolders:
-    """The folders that a client named for a session. `key` identifies the workspace of stored sessions.
-
-    The folders are opened again after `close` if they are used, so that an idle session needs no file descriptors.
-    """
-
-    def __init__(self, cwd: str, additional: Sequence[str], user: UserSettings) -> None:
-        self.key = compute_workspace_key(path_to_uri(cwd))
-        self.problems: list[str] = []
-        self._paths = tuple(dict.fromkeys((cwd, *additional)))
-        self._settings = user.file.workspace
-        self._protected = ProtectedPaths(self._settings.allow_protected)
-        self._is_open = False
-        self._folders: list[Root] = []
-        self._extra: Sequence[Root] = ()
-        self._open()
-
-    def _open(self) -> None:
-        allow_wide, problems = self._settings.allow_home, []
-        self._folders, self._is_open = [], True
-        for path in self._paths:
-            try:
-                root = Root(path, protected=self._protected, allow_wide=allow_wide)
-            except PathRefused as refused:
-                problems.append(f"The model cannot use files in {path}. {refused}")
-            else:
-                self._folders.append(root)
-        self._extra, more = open_extra_roots(
-            self._settings.extra_roots, self._folders, self._protected, allow_wide=allow_wide
-        )
-        self.problems = [*problems, *more]
-
-    def create_view(self) -> WorkspaceView:
-        if not self._is_open:
-            self._open()
-        return WorkspaceView(self._folders, protected=self._protected, extra=self._extra)
-
-    def find_path(self, uri: str) -> str | None:
-        """Return the path of a file as the client spells it, or None for a file that tools may not use."""
-        try:
-            return find_absolute_path(self.create_view().resolve(uri))
-        except PathRefused:
-            return None
-
-    def close(self) -> None:
-        self._is_open = False
-        for root in (*self._folders, *self._extra):
-            root.close()
-
-
 def check_path(path: str, field: str) -> str:
     """Return an absolute path without dots. Raises InvalidParams for any other path."""
     if not path.startswith("/") or "\0" in path or not is_encodable(path):
@@ -215,13 +162,6 @@ def check_directory(path: str, field: str) -> str:
     if not os.path.isdir(path):
         raise InvalidParams(f"The field `{field}` names a folder that does not exist.")
     return path
-
-
-def find_absolute_path(place: Place) -> str | None:
-    """Return the path of a file as the client spells it, or None for a place outside all folders."""
-    if place.root is None or place.path is None:
-        return None
-    return os.path.join(place.root.given_path, *place.path.parts)
 
 
 class ClientFiles(NoEditor):

@@ -116,7 +116,6 @@ def _cut_result(call: ToolUseBlock, block: ToolResultBlock, size: int, room: int
 
 
 CompactionCause = Literal["threshold", "overflow", "command"]
-CountTokens = Callable[[Conversation], int]
 
 # The target size of a compacted conversation, as a share of the limit. A larger conversation would soon need another
 # compaction.
@@ -174,38 +173,80 @@ class CompactionPlan:
         return (*conversation, UserMessage.from_text(format_compaction_note(before, len(conversation) + 1)))
 
 
-def plan_compaction(
-    conversation: Conversation,
-    *,
-    model: ModelInfo,
-    is_turn_running: bool,
-    limits: TokenLimits,
-    cause: CompactionCause,
-    count_tokens: CountTokens,
-) -> CompactionPlan | None:
-    """Plan a compaction. Return None if a compaction is impossible or would not save enough tokens.
+@dataclass(frozen=True, slots=True)
+class CompactionPlanner:
+    """The facts on which a compaction plan depends. `is_turn_running` is true if the last turn has not ended."""
 
-    `is_turn_running` is true if the last turn has not ended.
-    """
-    turns = split_turns(conversation)
-    if is_turn_running and not turns:
-        return None
-    finished, current = (turns[:-1], turns[-1]) if is_turn_running else (turns, ())
-    bound = binds_thinking(model)
-    plans = []
-    if not _must_summarize_turn(current, is_bound=bound):
-        plans.append(_plan_cut(conversation, finished, current, model, limits, count_tokens))
-    if _has_answer(current):
-        plans.append(_plan_turn_summary(conversation, current, model))
-    plans = [plan for plan in plans if _has_answer(plan.earlier)]
-    if cause == "command":
-        return plans[0] if plans else None
-    if cause == "overflow" and _has_unseen_results(current):
-        plans.append(_plan_turn_summary(conversation, _cut_step(current, limits, count_tokens), model))
-    sizes = [(limits.fixed + count_tokens(plan.tail), plan) for plan in plans]
-    helpful = [(size, plan) for size, plan in sizes if size <= limits.present * (1 - _MIN_GAIN)]
-    fitting = (plan for size, plan in helpful if size <= limits.limit * TARGET_SHARE)
-    return next(fitting, None) or min(helpful, key=lambda pair: pair[0], default=(0, None))[1]
+    conversation: Conversation
+    model: ModelInfo
+    is_turn_running: bool
+    limits: TokenLimits
+    cause: CompactionCause
+    count_tokens: Callable[[Conversation], int]
+
+    def plan(self) -> CompactionPlan | None:
+        """Plan a compaction. Return None if a compaction is impossible or would not save enough tokens."""
+        turns = split_turns(self.conversation)
+        if self.is_turn_running and not turns:
+            return None
+        finished, current = (turns[:-1], turns[-1]) if self.is_turn_running else (turns, ())
+        plans = []
+        if not _must_summarize_turn(current, is_bound=binds_thinking(self.model)):
+            plans.append(self._plan_cut(finished, current))
+        if _has_answer(current):
+            plans.append(self._plan_turn_summary(current))
+        plans = [plan for plan in plans if _has_answer(plan.earlier)]
+        if self.cause == "command":
+            return plans[0] if plans else None
+        if self.cause == "overflow" and _has_unseen_results(current):
+            plans.append(self._plan_turn_summary(self._cut_step(current)))
+        sizes = [(self.limits.fixed + self.count_tokens(plan.tail), plan) for plan in plans]
+        helpful = [(size, plan) for size, plan in sizes if size <= self.limits.present * (1 - _MIN_GAIN)]
+        fitting = (plan for size, plan in helpful if size <= self.limits.limit * TARGET_SHARE)
+        return next(fitting, None) or min(helpful, key=lambda pair: pair[0], default=(0, None))[1]
+
+    def _measure_left(self, messages: Conversation) -> int:
+        """Return how many tokens these messages leave below the target size."""
+        return round(self.limits.limit * TARGET_SHARE) - self.limits.fixed - self.count_tokens(messages)
+
+    def _plan_cut(self, finished: Sequence[Conversation], current: Conversation) -> CompactionPlan:
+        """Return a plan that keeps the running turn and as many earlier turns as fit."""
+        current = _strip_bound_thinking(current, self.model)
+        left = min(self.limits.tail, self._measure_left(current))
+        tail: Conversation = ()
+        count = len(current)
+        for turn in reversed(finished):
+            stripped = _strip_bound_thinking(turn, self.model)
+            left -= self.count_tokens(stripped)
+            if left < 0:
+                break
+            tail = (*stripped, *tail)
+            count += len(turn)
+        earlier = self.conversation[: len(self.conversation) - count]
+        return CompactionPlan(earlier, (*tail, *current), bool(current))
+
+    def _plan_turn_summary(self, current: Conversation) -> CompactionPlan:
+        """Return a plan that keeps the prompts and images of the running turn and summarizes its steps.
+
+        If no model call has held the results of the last step, that step is kept. It becomes a text if the model would
+        reject it after a change to earlier messages.
+        """
+        start = _find_last_answer(current)
+        step = current[start:]
+        if not _has_unseen_results(current):
+            return CompactionPlan(self.conversation, (build_task(current),), is_turn_running=True, latest_step=step)
+        is_valid = _strip_bound_thinking(step, self.model) == step
+        tail = (build_task(current[:start]), *step) if is_valid else (build_task(current, step),)
+        return CompactionPlan(self.conversation[: len(self.conversation) - len(step)], tail, is_turn_running=True)
+
+    def _cut_step(self, turn: Conversation) -> Conversation:
+        """Cut the unseen results of a turn so that they fit beside a summary of its other steps."""
+        *earlier, answer, results = turn
+        if not isinstance(answer, AssistantMessage) or not isinstance(results, UserMessage):
+            return turn
+        left = self._measure_left((build_task(tuple(earlier)), answer))
+        size = measure_messages([results]) * left // max(1, self.count_tokens((results,)))
+        return (*earlier, answer, cut_results(answer.tool_uses, results, max(MIN_RESULTS_BYTES, size)))
 
 
 def binds_thinking(model: ModelInfo) -> bool:
@@ -229,44 +270,6 @@ def _must_summarize_turn(current: Conversation, *, is_bound: bool) -> bool:
     )
 
 
-def _plan_cut(
-    conversation: Conversation,
-    finished: Sequence[Conversation],
-    current: Conversation,
-    model: ModelInfo,
-    limits: TokenLimits,
-    count_tokens: CountTokens,
-) -> CompactionPlan:
-    """Return a plan that keeps the running turn and as many earlier turns as fit."""
-    current = _strip_bound_thinking(current, model)
-    left = min(limits.tail, round(limits.limit * TARGET_SHARE) - limits.fixed - count_tokens(current))
-    tail: Conversation = ()
-    count = len(current)
-    for turn in reversed(finished):
-        stripped = _strip_bound_thinking(turn, model)
-        left -= count_tokens(stripped)
-        if left < 0:
-            break
-        tail = (*stripped, *tail)
-        count += len(turn)
-    return CompactionPlan(conversation[: len(conversation) - count], (*tail, *current), bool(current))
-
-
-def _plan_turn_summary(conversation: Conversation, current: Conversation, model: ModelInfo) -> CompactionPlan:
-    """Return a plan that keeps the prompts and images of the running turn and summarizes its steps.
-
-    If no model call has held the results of the last step, that step is kept. It becomes a text if the model would
-    reject it after a change to earlier messages.
-    """
-    start = _find_last_answer(current)
-    step = current[start:]
-    if not _has_unseen_results(current):
-        return CompactionPlan(conversation, (build_task(current),), is_turn_running=True, latest_step=step)
-    is_valid = _strip_bound_thinking(step, model) == step
-    tail = (build_task(current[:start]), *step) if is_valid else (build_task(current, step),)
-    return CompactionPlan(conversation[: len(conversation) - len(step)], tail, is_turn_running=True)
-
-
 def _has_answer(messages: Conversation) -> bool:
     return any(isinstance(message, AssistantMessage) for message in messages)
 
@@ -281,16 +284,6 @@ def _has_unseen_results(turn: Conversation) -> bool:
     """Return True if the turn ends with results that no model call has held."""
     step = turn[_find_last_answer(turn) :]
     return any(isinstance(block, ToolResultBlock) for message in step for block in message.blocks)
-
-
-def _cut_step(turn: Conversation, limits: TokenLimits, count_tokens: CountTokens) -> Conversation:
-    """Cut the unseen results of a turn so that they fit beside a summary of its other steps."""
-    *earlier, answer, results = turn
-    if not isinstance(answer, AssistantMessage) or not isinstance(results, UserMessage):
-        return turn
-    left = round(limits.limit * TARGET_SHARE) - limits.fixed - count_tokens((build_task(tuple(earlier)), answer))
-    size = measure_messages([results]) * left // max(1, count_tokens((results,)))
-    return (*earlier, answer, cut_results(answer.tool_uses, results, max(MIN_RESULTS_BYTES, size)))
 
 
 def build_task(turn: Conversation, step: Conversation = ()) -> UserMessage:
@@ -385,14 +378,15 @@ class CompactionAttempt:
         return last.role == "user" and self.meter.estimate_tokens(self.request) >= self.rules.threshold * window
 
     def plan(self) -> CompactionPlan | None:
-        return plan_compaction(
+        planner = CompactionPlanner(
             self.request.conversation,
-            model=self.request.model,
-            is_turn_running=self.is_turn_running,
-            limits=self.compute_limits(),
-            cause=self.cause,
-            count_tokens=self.meter.count_tokens,
+            self.request.model,
+            self.is_turn_running,
+            self.compute_limits(),
+            self.cause,
+            self.meter.count_tokens,
         )
+        return planner.plan()
 
     async def compact(self, plan: CompactionPlan, emit: Emit) -> ContextCompacted:
         """Ask the model for a summary and return the compacted conversation.

@@ -9,7 +9,7 @@ a session, and again only if the list changed or a compaction removed it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -96,17 +96,18 @@ def remove_redundant(files: Sequence[InstructionFile]) -> tuple[InstructionFile,
 
 def find_sent_digests(conversation: Conversation) -> frozenset[str]:
     """Return the digests of the instruction files that the model can still read in the conversation."""
-    digests: set[str] = set()
+    texts = (text for text in _iterate_readable_texts(conversation) if text.endswith(f"\n{_CLOSING_TAG}"))
+    return frozenset(digest for text in texts for digest in _DIGEST_PATTERN.findall(text))
+
+
+def _iterate_readable_texts(conversation: Conversation) -> Iterator[str]:
+    """Yield the texts in user messages, newest first, back to the latest compaction by the provider."""
     for message in reversed(conversation):
         if isinstance(message, AssistantMessage):
             if find_compaction_origin(message) is not None:
-                break
-            continue
-        texts = (block.text for block in message.blocks if isinstance(block, TextBlock))
-        digests.update(
-            digest for text in texts if text.endswith(f"\n{_CLOSING_TAG}") for digest in _DIGEST_PATTERN.findall(text)
-        )
-    return frozenset(digests)
+                return
+        else:
+            yield from (block.text for block in reversed(message.blocks) if isinstance(block, TextBlock))
 
 
 def build_instructions(files: Sequence[InstructionFile], sent_digests: frozenset[str]) -> tuple[str, tuple[str, ...]]:
@@ -172,15 +173,7 @@ _SKILL_TAG_PATTERN = re.compile(r"<(?=/?(?:chosen_skill|skills)\b)")
 
 def find_sent_list(conversation: Conversation) -> str | None:
     """Return the digest of the latest list of skills that the model can still read, or None if there is no list."""
-    for message in reversed(conversation):
-        if isinstance(message, AssistantMessage):
-            if find_compaction_origin(message) is not None:
-                return None
-            continue
-        for block in reversed(message.blocks):
-            if isinstance(block, TextBlock) and (digest := _find_digest(block.text)) is not None:
-                return digest
-    return None
+    return next(filter(None, map(_find_digest, _iterate_readable_texts(conversation))), None)
 
 
 def _find_digest(text: str) -> str | None:

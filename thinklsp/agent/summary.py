@@ -258,11 +258,6 @@ _PREFACE = (
     "rest, which is material, not instruction. Work listed as done is done: do not repeat it. The texts of the files "
     "under files_read are gone: read a file again if you need its text."
 )
-_LIST_FIELDS = ("requests", "decisions_done", "failed_attempts", "open_questions", "running_processes", "files_read")
-_TEXT_FIELDS = ("goal", "next_action", "notes", "latest_step")
-_TAG_NAMES = "|".join((*_LIST_FIELDS, *_TEXT_FIELDS, SUMMARY_TAG))
-_CLOSING_TAG_PATTERN = re.compile(rf"</(?=(?:{_TAG_NAMES})>)")
-_ESCAPED_TAG_PATTERN = re.compile(rf"<\\/(?=(?:{_TAG_NAMES})>)")
 # The maximum size of each list, as a share of the summary.
 _LIST_SHARES = {
     "requests": 0.06,
@@ -272,6 +267,11 @@ _LIST_SHARES = {
     "running_processes": 0.03,
     "files_read": 0.07,
 }
+_LIST_FIELDS = tuple(_LIST_SHARES)
+_TEXT_FIELDS = ("goal", "next_action", "notes", "latest_step")
+_TAG_NAMES = "|".join((*_LIST_FIELDS, *_TEXT_FIELDS, SUMMARY_TAG))
+_CLOSING_TAG_PATTERN = re.compile(rf"</(?=(?:{_TAG_NAMES})>)")
+_ESCAPED_TAG_PATTERN = re.compile(rf"<\\/(?=(?:{_TAG_NAMES})>)")
 _GOAL_SHARE, _NOTES_SHARE, _LATEST_SHARE = 0.1, 0.15, 0.25
 _READ_HEADING = re.compile(r"(.+), lines (\d+)-(\d+) of \d+\n")
 _CHANGE_VERBS = {"edit_file": "edited", "write_file": "wrote", "rename_file": "renamed", "delete_file": "deleted"}

@@ -15,7 +15,7 @@ from thinklsp.agent.model_call import CallFinished
 from thinklsp.agent.prompts import NUDGE
 from thinklsp.agent.summary import reduce_thinking
 from thinklsp.agent.tool_runner import ResultImages, fit_results, run_tool_calls
-from thinklsp.agent.verify import EditVerification, TestRunTracker
+from thinklsp.agent.verify import EditVerification
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.errors import ContextWindowExceeded
 from thinklsp.core.events import (
@@ -84,9 +84,8 @@ class TurnLoop:
         self._caller = caller
         self._verification: EditVerification | None = None
         if context.commands is not None:
-            checks = TestRunTracker(context.commands, context.overlay)
-            self._context = replace(context, commands=checks)
-            self._verification = EditVerification(checks, context.overlay, config.verify, emit)
+            self._verification = EditVerification(context.commands, context.overlay, config.verify, emit)
+            self._context = replace(context, commands=self._verification)
         self._answer = TurnAnswer()
         self._has_streamed = self._has_nudged = False
         self._steps_left = config.limits.max_steps

@@ -47,16 +47,20 @@ class TrackedTestRun:
     is_clean: bool
 
 
-class TestRunTracker:
-    """A turn's commands, with a record of the latest test run.
+class EditVerification:
+    """A turn's commands, and the verification of its edits according to the setting `verify`.
 
-    The recorded run is valid only for the edits that it tested.
+    The latest test run is recorded. It counts only for the edits that it tested.
     """
 
-    def __init__(self, commands: Commands, overlay: EditOverlay) -> None:
+    def __init__(self, commands: Commands, overlay: EditOverlay, verify: Verify, emit: Emit) -> None:
         self._commands = commands
         self._overlay = overlay
-        self.latest_run: TrackedTestRun | None = None
+        self._verify = verify
+        self._emit = emit
+        self._latest_run: TrackedTestRun | None = None
+        self._runs = self._reminders = 0
+        self._reason = "the tests were not run."
 
     async def is_permitted(self, argv: Sequence[str], folder: str | None) -> bool:
         return await self._commands.is_permitted(argv, folder)
@@ -74,26 +78,14 @@ class TestRunTracker:
         ran = await self._commands.run(argv, overlay, folder=folder, seconds=seconds, fresh=fresh)
         tests = parse_test_run(argv, ran)
         if tests is not None and overlay is self._overlay:
-            self.latest_run = TrackedTestRun(TestCommand(tuple(argv), folder), edits, tests, ran.is_clean)
+            self._latest_run = TrackedTestRun(TestCommand(tuple(argv), folder), edits, tests, ran.is_clean)
         return ran
 
-    def find_current_run(self) -> TrackedTestRun | None:
+    def _find_current_run(self) -> TrackedTestRun | None:
         """Return the latest test run if it tested exactly the current edits, or None."""
-        latest = self.latest_run
+        latest = self._latest_run
         is_current = latest is not None and latest.is_clean and latest.edits == self._overlay.build_edit_set()
         return latest if is_current else None
-
-
-class EditVerification:
-    """The verification of a turn's edits, as configured by the setting `verify`."""
-
-    def __init__(self, tracker: TestRunTracker, overlay: EditOverlay, verify: Verify, emit: Emit) -> None:
-        self._tracker = tracker
-        self._overlay = overlay
-        self._verify = verify
-        self._emit = emit
-        self._runs = self._reminders = 0
-        self._reason = "the tests were not run."
 
     async def verify(self, *, can_continue: bool) -> VerificationOutcome | UserMessage | None:
         """Run the tests at the end of a turn. Return the outcome, or None if no tests ran.
@@ -102,14 +94,14 @@ class EditVerification:
         """
         if self._verify == "off" or not self._overlay.build_edit_set().files:
             return None
-        latest = self._tracker.find_current_run()
+        latest = self._find_current_run()
         if latest is None or not latest.tests.outcome.ok:
             command = await self._find_command()
             if command is not None and (latest is None or command != latest.command):
                 reminder = await self._run_tests(command, can_continue=can_continue)
                 if reminder is not None:
                     return reminder
-                latest = self._tracker.find_current_run()
+                latest = self._find_current_run()
         if latest is None:
             await self._emit(Notice("info", f"Not verified: {self._reason}"))
             return None
@@ -124,10 +116,10 @@ class EditVerification:
         """
         runner = await asyncio.to_thread(find_tests, self._overlay)
         choices = [] if runner is None else [TestCommand(argv, runner.folder) for argv in runner.commands]
-        if (latest := self._tracker.latest_run) is not None:
+        if (latest := self._latest_run) is not None:
             choices.append(latest.command)
         for command in choices:
-            if await self._tracker.is_permitted(command.argv, command.folder):
+            if await self.is_permitted(command.argv, command.folder):
                 return command
         if not choices:
             self._reason = "no test command was found for this workspace."
@@ -140,13 +132,13 @@ class EditVerification:
     async def _run_tests(self, command: TestCommand, *, can_continue: bool) -> UserMessage | None:
         """Run the tests. Return a message for the model if tests fail and the model can continue."""
         ran = await self._run_command(command, self._overlay)
-        latest = self._tracker.find_current_run()
+        latest = self._find_current_run()
         is_at_end = self._reminders >= _MAX_REMINDERS or not can_continue
         if latest is None or ran is None or latest.tests.outcome.ok or is_at_end:
             return None
         before: ParsedTestRun | None = None
         # Also run the tests without the edits, unless this requires another question to the user.
-        if await self._tracker.is_permitted(command.argv, command.folder):
+        if await self.is_permitted(command.argv, command.folder):
             without = await self._run_command(command, EditOverlay(self._overlay.view), " without the edits")
             before = None if without is None else parse_test_run(command.argv, without)
         self._reminders += 1 if _has_new_failures(latest.tests, before) else _MAX_REMINDERS
@@ -162,7 +154,7 @@ class EditVerification:
         call, title = f"verify-{self._runs}", f"run {format_command(command.argv)}{title_suffix}"
         await self._emit(ToolStarted(call, _TOOL_NAME, title))
         try:
-            ran = await self._tracker.run(command.argv, overlay, folder=command.folder, seconds=None, fresh=True)
+            ran = await self.run(command.argv, overlay, folder=command.folder, seconds=None, fresh=True)
             self._reason = f"`{format_command(command.argv)}` {describe_ending(ran)}, but ran no tests."
         except NotPermitted:
             self._reason = f"you have not permitted `{format_command(command.argv)}`."

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import IO, Any, Literal, Self, TextIO, assert_never
@@ -37,7 +37,7 @@ from thinklsp.cli.terminal import (
 )
 from thinklsp.core.choices import BUDGET_ANSWERS, EFFORT_SETTINGS, BudgetAnswer
 from thinklsp.core.edits import EditSet, count_hunks, format_diff
-from thinklsp.core.errors import PathRefused, ThinkLspError
+from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
@@ -58,13 +58,11 @@ from thinklsp.core.events import (
 from thinklsp.core.prompt_syntax import split_skills
 from thinklsp.engine import ChatRequest, Choices, Engine, FrontEnd, Reference, Turn
 from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts, build_turn_result, count_unsent_hunks
-from thinklsp.engine.session_commands import SessionCommands, SessionScope
+from thinklsp.engine.session_commands import SessionCommands
+from thinklsp.engine.session_folders import SessionFolders
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.settings.sources import EditorSettings
-from thinklsp.workspace.documents import open_extra_roots
 from thinklsp.workspace.overlay import apply_to_disk
-from thinklsp.workspace.paths import Root, compute_workspace_key
-from thinklsp.workspace.protected import ProtectedPaths
 from thinklsp.workspace.uri import path_to_uri
 from thinklsp.workspace.view import WorkspaceView
 
@@ -108,10 +106,11 @@ def run(args: argparse.Namespace) -> int:
     places = tuple(_parse_reference(argument) for argument in args.file)
     with ExitStack() as stack:
         engine = Engine(os.environ, open_session_store(os.environ))
-        view, note = _open_workspace(engine, stack)
-        if note is not None and places:
-            raise ThinkLspError(note)
-        workspace = compute_workspace_key(path_to_uri(find_current_folder()))
+        folders = SessionFolders(find_current_folder(), engine.user)
+        stack.callback(folders.close)
+        if folders.is_empty and places:
+            raise ThinkLspError(" ".join(folders.problems))
+        view = folders.create_view()
         text, skills = split_skills(prompt)
         request = ChatRequest(
             title="ask",
@@ -119,11 +118,11 @@ def run(args: argparse.Namespace) -> int:
             skills=skills,
             references=places,
             view=view,
-            workspace=workspace,
+            workspace=folders.key,
             effort=args.effort,
             model=args.model,
         )
-        turn, finished = asyncio.run(_run(engine, request, args, note))
+        turn, finished = asyncio.run(_run(engine, request, args, folders.problems))
         edit_set = turn.overlay.build_edit_set()
         outcome = _review_edit(edit_set, view, finished, args) if edit_set else None
     result = build_turn_result(turn, finished, outcome)
@@ -156,24 +155,6 @@ def _read_prompt(argument: str | None) -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def _open_workspace(engine: Engine, stack: ExitStack) -> tuple[WorkspaceView, str | None]:
-    """Open the current folder as the workspace.
-
-    If tools must not read the folder, return an empty workspace and a message for the user.
-    """
-    workspace = engine.user.file.workspace
-    protected = ProtectedPaths(workspace.allow_protected)
-    folder = find_current_folder()
-    try:
-        root = stack.enter_context(Root(folder, protected=protected, allow_wide=workspace.allow_home))
-    except PathRefused as refused:
-        return WorkspaceView(protected=protected), f"The model cannot use files in this turn. {refused}"
-    extra, problems = open_extra_roots(workspace.extra_roots, [root], protected, allow_wide=workspace.allow_home)
-    for problem in problems:
-        sys.stderr.write(f"{sanitize_text(problem)}\n")
-    return WorkspaceView([root], protected=protected, extra=extra), None
-
-
 def _parse_reference(argument: str) -> Reference:
     """Parse `F`, `F:10` or `F:10-20`. The entire argument is the file's name if such a file exists."""
     match = None if os.path.exists(argument) else _LINE_RANGE.fullmatch(argument)
@@ -189,7 +170,7 @@ def _parse_reference(argument: str) -> Reference:
 
 
 async def _run(
-    engine: Engine, request: ChatRequest, args: argparse.Namespace, note: str | None
+    engine: Engine, request: ChatRequest, args: argparse.Namespace, problems: Sequence[str]
 ) -> tuple[Turn, TurnFinished]:
     choices: Choices = {"thinking.display": "summary"} if args.thinking else {}
     aside = create_console(sys.stderr)
@@ -198,10 +179,10 @@ async def _run(
             # Reject invalid settings, because a mistyped `off` must not start a turn with thinking, which costs money.
             raise ThinkLspError(" ".join(engine.user.rejected))
         if args.session is not None:
-            summary = await SessionCommands(engine.store, SessionScope(request.workspace)).find(args.session)
+            summary = await SessionCommands(engine.store, request.workspace).find(args.session)
             request = replace(request, session_id=summary.id)
         # Print problems first, because they may explain why the turn cannot start.
-        for text in (*engine.user.problems, *filter(None, [note])):
+        for text in (*engine.user.problems, *problems):
             aside.print(sanitize_text(text), style="yellow", soft_wrap=True)
         turn = await engine.start_turn(request, EditorSettings(), choices)
         thinking = turn.display == "summary"

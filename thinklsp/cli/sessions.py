@@ -27,7 +27,6 @@ from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.text_safety import escape_invisible
 from thinklsp.engine.session_commands import (
     SessionCommands,
-    SessionScope,
     filter_older_than,
     format_cost,
     format_restored,
@@ -94,9 +93,7 @@ async def _run(args: argparse.Namespace) -> int:
     # user specifies --all.
     several = args.op == "list" or getattr(args, "older_than", None) is not None
     everywhere = args.all if several else True
-    commands = SessionCommands(
-        store, SessionScope(compute_workspace_key(path_to_uri(find_current_folder())), everywhere)
-    )
+    commands = SessionCommands(store, compute_workspace_key(path_to_uri(find_current_folder())), everywhere=everywhere)
     try:
         return await _OPERATIONS.get(args.op, _change)(commands, args)
     finally:

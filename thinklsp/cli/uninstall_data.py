@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from thinklsp.cli.terminal import find_current_folder, format_size, is_confirmed, sanitize_text
 from thinklsp.core.errors import PathRefused, ThinkLspError
-from thinklsp.engine.session_commands import SessionCommands, SessionScope
+from thinklsp.engine.session_commands import SessionCommands
 from thinklsp.mcp_client.consent import APPROVALS_NAME, PINS_NAME
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import LOG_NAME, STORE_PATH, USERS_FOLDER, resolve_state_folder
@@ -101,7 +101,7 @@ async def _list_workspaces(state: str) -> Sequence[str]:
     """
     store = SqliteStore(state)
     try:
-        entries = await SessionCommands(store, SessionScope("", all_workspaces=True)).list()
+        entries = await SessionCommands(store, "", everywhere=True).list()
     finally:
         await store.aclose()
     for problem in store.problems:

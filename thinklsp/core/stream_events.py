@@ -164,8 +164,9 @@ StreamEvent = MessageStarted | BlockStarted | BlockDelta | UnmatchedEvent | Bloc
 
 _PLACEHOLDERS = ("{}", "null")
 _DECODER = json.JSONDecoder()
-# Pieces beyond this many characters count only if they replace the pieces before them.
-_MAX_PLAIN_CHARS = 1024 * 1024
+_ENDLESS_ARGUMENTS = "The model sent tool call arguments longer than a million characters."
+# The maximum length of a call's arguments, which are parsed in a single step. Pieces that are replaced do not count.
+_MAX_ARGUMENT_CHARS = 1024 * 1024
 
 
 class ArgumentBuffer(TextBuffer):
@@ -173,6 +174,7 @@ class ArgumentBuffer(TextBuffer):
 
     A piece that begins with everything so far replaces it. An equal complete object is a repetition. An empty object or
     null in front of an object is a placeholder. `size` is the number of characters without the replaced pieces.
+    Raises StreamProtocolError if the arguments are too long.
     """
 
     __slots__ = ("_merged", "_plain_size", "size")
@@ -184,17 +186,19 @@ class ArgumentBuffer(TextBuffer):
 
     def append(self, text: str) -> None:
         self._plain_size += len(text)
-        if self._plain_size <= _MAX_PLAIN_CHARS:
+        if self._plain_size <= _MAX_ARGUMENT_CHARS:
             super().append(text)
         if self.size <= len(text) and text.lstrip().startswith("{") and self._is_replaced_by(text):
             self._merged, self.size = TextBuffer(text), len(text)
         else:
             self._merged.append(text)
             self.size += len(text)
+        if self.size > _MAX_ARGUMENT_CHARS:
+            raise StreamProtocolError(_ENDLESS_ARGUMENTS, retryable=False)
 
     def __str__(self) -> str:
         plain, merged = super().__str__(), str(self._merged)
-        if self._plain_size > _MAX_PLAIN_CHARS:
+        if self._plain_size > _MAX_ARGUMENT_CHARS:
             plain = merged
         if not plain.strip() or _is_json(plain):
             return plain

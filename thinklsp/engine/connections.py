@@ -93,21 +93,15 @@ _OFFLINE_ENDPOINT = Endpoint("simulator", "http://localhost", "simulator")
 _Service = tuple[Provider, str | None]
 
 
-def resolve_host(provider: Provider, user: UserSettings) -> Access | None:
-    """Return the provider's host and key without running a key command or opening the keyring.
-
-    Returns None for the simulator. Raises SettingsError.
-    """
-    return None if provider == "simulator" or provider == "auto" else resolve_access(provider, user)
-
-
 class ProviderConnections:
-    """The provider connections of an engine.
+    """The provider connections of an engine, for the current settings of the user.
 
-    The object caches API keys and model callers, and opens the offline model.
+    The object caches API keys, model callers, and by base URL what OpenAI-compatible servers say about their models.
+    It opens the offline model.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: UserConfig) -> None:
+        self._config = config
         self.callers: dict[Endpoint, HttpModelCaller] = {}
         self._fallbacks: dict[_Service, RequestFallbacks] = {}
         self._transport: Transport | None = None
@@ -116,24 +110,35 @@ class ProviderConnections:
         self._key_lock = asyncio.Lock()
         self._offline_transport: Transport | None = None
         self._offline_lock = asyncio.Lock()
+        self._capabilities: dict[str, Capabilities] = {}
 
     async def aclose(self) -> None:
         if self._offline_transport is not None:
             await self._offline_transport.aclose()
 
-    async def resolve_access(self, provider: Provider, user: UserSettings) -> Access | None:
+    def resolve_host(self, provider: Provider) -> Access | None:
+        """Return the provider's host and key without running a key command or opening the keyring.
+
+        Returns None for the simulator. Raises SettingsError.
+        """
+        return _resolve_host(provider, self._config.current.user)
+
+    async def resolve_access(self, provider: Provider) -> Access | None:
         """Return the provider's host and key, or None for the simulator.
 
         Key commands and keyrings can take seconds, so the engine caches each key. Raises SettingsError, or
         ScenarioError if the simulator's scenario is invalid.
         """
+        return await self._resolve_access(provider, self._config.current.user)
+
+    async def _resolve_access(self, provider: Provider, user: UserSettings) -> Access | None:
         if provider == "simulator":
             await self._ensure_offline_transport(user)
         if provider == "simulator" or provider == "auto":
             return None
         source = find_key_source(provider, user)
         if source is None:
-            return resolve_host(provider, user)
+            return _resolve_host(provider, user)
         # Without the lock, two turns that start at the same time could both run the key command.
         async with self._key_lock:
             if source not in self._keys:
@@ -147,7 +152,7 @@ class ProviderConnections:
 
         `known_fallbacks` are the fallbacks that an earlier process has stored for the provider.
         """
-        access = await self.resolve_access(provider, now.user)
+        access = await self._resolve_access(provider, now.user)
         if access is None:
             endpoint, transport = _OFFLINE_ENDPOINT, await self._ensure_offline_transport(now.user)
         else:
@@ -181,24 +186,6 @@ class ProviderConnections:
                 self._offline_transport = Transport(handler=service.send_response)
         return self._offline_transport
 
-
-def _open_offline_service(environment: Mapping[str, str]) -> OfflineService:
-    """Open the offline model. The first call imports a fifth of the engine's modules, so use a thread."""
-    from thinklsp.offline.service import open_service  # noqa: PLC0415 - only users who try thinklsp offline need it
-
-    return open_service(environment)
-
-
-class ServerModels:
-    """A cache of the models and context windows of OpenAI-compatible servers.
-
-    The keys are base URLs. Each server is queried once.
-    """
-
-    def __init__(self, config: UserConfig) -> None:
-        self._config = config
-        self._capabilities: dict[str, Capabilities] = {}
-
     def find_capabilities(self, host: Access | None) -> Capabilities | None:
         """Return the capabilities that the server reported, or None if the server has not been queried yet."""
         return None if host is None else self._capabilities.get(host.base_url)
@@ -206,17 +193,15 @@ class ServerModels:
     def store_capabilities(self, host: Access, capabilities: Capabilities) -> None:
         self._capabilities[host.base_url] = capabilities
 
-    async def list_models(
-        self, provider: Provider, access: Access, *, seconds: float = _QUERY_SECONDS
-    ) -> tuple[str, ...]:
-        """Return the ids of the server's models, of which there is at least one.
+    async def list_models(self, access: Access, *, seconds: float = _QUERY_SECONDS) -> tuple[str, ...]:
+        """Return the ids of an OpenAI-compatible server's models, of which there is at least one.
 
         Raises ThinkLspError with a message for the user if the server lists no models or does not respond in time.
         """
         cached = self.find_capabilities(access)
         if cached is not None and cached.models:
             return cached.models
-        adapter, endpoint = select_adapter(provider, access), build_endpoint(access)
+        adapter, endpoint = select_adapter("openai-compatible", access), build_endpoint(access)
         url, headers = adapter.encode_model_query(endpoint, "")
         try:
             async with asyncio.timeout(seconds), self._config.current.transport.get(url, headers) as answer:
@@ -239,14 +224,25 @@ class ServerModels:
         self.store_capabilities(access, capabilities)
         return capabilities.models
 
-    async def query_context_windows(self, provider: Provider, access: Access) -> None:
+    async def query_context_windows(self, access: Access) -> None:
         """Query the context windows of the server's models.
 
         Ignores errors. If the server cannot be reached, the next model call reports the error.
         """
         try:
-            await self.list_models(provider, access, seconds=_OPTIONAL_QUERY_SECONDS)
+            await self.list_models(access, seconds=_OPTIONAL_QUERY_SECONDS)
         except Overloaded:
             pass
         except ThinkLspError:
             self.store_capabilities(access, Capabilities())
+
+
+def _resolve_host(provider: Provider, user: UserSettings) -> Access | None:
+    return None if provider == "simulator" or provider == "auto" else resolve_access(provider, user)
+
+
+def _open_offline_service(environment: Mapping[str, str]) -> OfflineService:
+    """Open the offline model. The first call imports a fifth of the engine's modules, so use a thread."""
+    from thinklsp.offline.service import open_service  # noqa: PLC0415 - only users who try thinklsp offline need it
+
+    return open_service(environment)

@@ -240,7 +240,7 @@ _MAX_DESCRIPTION_BYTES = 256 * 1024
 async def check_key(engine: Engine, provider: Provider, problems: list[str], seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
-            await engine.resolve_access(provider)
+            await engine.connections.resolve_access(provider)
     except TimeoutError:
         is_keyring = (
             provider != "auto" and provider != "simulator" and isinstance(find_key_source(provider, engine.user), str)
@@ -291,7 +291,7 @@ async def query_model(
 
     The second result is False if the service rejects the key or the model.
     """
-    access = await engine.resolve_access(provider)
+    access = await engine.connections.resolve_access(provider)
     if access is None:
         raise AssertionError("only the simulator has no host")
     adapter, endpoint = select_adapter(provider, access), build_endpoint(access)
@@ -391,7 +391,7 @@ async def build_report(
     problems.extend(skills.faults)
     try:
         provider, model = engine.resolve_target(resolved.settings)
-        host = engine.resolve_host(provider)
+        host = engine.connections.resolve_host(provider)
         result["model"] = describe_model(resolved, model, host)
     except ThinkLspError as error:
         problems.append(str(error))
@@ -409,7 +409,7 @@ async def build_report(
     elif reachable:
         capabilities, is_known = await query_model(engine, provider, model, deadline, problems)
         if host is not None and capabilities is not None and capabilities.models:
-            engine.models.store_capabilities(host, capabilities)
+            engine.connections.store_capabilities(host, capabilities)
             name = model.id or capabilities.models[0]
             used = resolved.settings.model_copy(update={"provider": provider, "model": name})
             result["model"] = describe_model(replace(resolved, settings=used), engine.resolve_target(used)[1], host)

@@ -16,10 +16,8 @@ from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
     PROVIDERS,
     ProviderConnections,
-    ServerModels,
     apply_server_capabilities,
     identify_service,
-    resolve_host,
     select_adapter,
 )
 from thinklsp.engine.instructions import ProjectInstructions
@@ -37,7 +35,7 @@ from thinklsp.providers.catalogue import Catalogue, ModelInfo
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore
-from thinklsp.settings.access import Access, list_keyed_providers
+from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import load_budgets_section
 from thinklsp.settings.model import Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
@@ -69,14 +67,13 @@ class Engine:
         self.identity = identity
         self.config = UserConfig(environment)
         self.store: SessionStore = MemoryStore() if store is None else store
-        self.connections = ProviderConnections()
+        self.connections = ProviderConnections(self.config)
         self._spending = DaySpending()
         self.budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
         self.claims = SessionClaims(self.store)
         self._meters: dict[str, ContextMeter] = {}
         self._runner_factory = runner_factory
         self._session_approvals: dict[str, set[Approval]] = {}
-        self.models = ServerModels(self.config)
         self.permissions = locate_permissions(self.user, identity)
         self.instructions = ProjectInstructions(self.permissions, self.user.path)
         self.mcp_servers = McpServers(environment, self.permissions, identity)
@@ -153,7 +150,7 @@ class Engine:
         settings = self._resolve_turn_settings(request, editor, choices, known)
         provider, model = self.resolve_target(settings)
         check_images(images, model, () if known is None else known.conversation)
-        select_adapter(provider, self.resolve_host(provider))
+        select_adapter(provider, self.connections.resolve_host(provider))
         commands = self.user.file.commands
         runner = await self._runner_factory(commands, self.user.environment) if commands.enabled else None
         config, notices = build_turn_config(model, settings, request, has_commands=runner is not None)
@@ -173,7 +170,7 @@ class Engine:
             excerpts=excerpts,
             images=images,
             connect=lambda known: self.connections.connect(now, provider, known),
-            service_id=identify_service(self.resolve_host(provider)),
+            service_id=identify_service(self.connections.resolve_host(provider)),
             commands=None if runner is None else UserCommands(runner, self.user, self.permissions, granted),
             usage=UsageLedger(self._spending),
             overlay=EditOverlay(request.view),
@@ -212,9 +209,9 @@ class Engine:
         return provider, self._resolve_model(provider, settings.model or self.catalogue.find_default_model(provider))
 
     def _resolve_model(self, provider: Provider, model_id: str) -> ModelInfo:
-        host = self.resolve_host(provider)
+        host = self.connections.resolve_host(provider)
         catalogue_model = self.catalogue.find_model(provider, model_id, day=datetime.now(UTC).date())
-        return apply_server_capabilities(catalogue_model, host, self.models.find_capabilities(host))
+        return apply_server_capabilities(catalogue_model, host, self.connections.find_capabilities(host))
 
     def _find_provider(self, model: str | None, keyed_providers: Sequence[Provider]) -> Provider:
         """Return the first provider that lists the model.
@@ -231,17 +228,6 @@ class Engine:
         )
         return tuple(model for name in names or PROVIDERS for model in self.catalogue.list_models(name))
 
-    def resolve_host(self, provider: Provider) -> Access | None:
-        """Return the provider's host and key without running a key command or opening the keyring.
-
-        Raises SettingsError.
-        """
-        return resolve_host(provider, self.user)
-
-    async def resolve_access(self, provider: Provider) -> Access | None:
-        """Return the provider's current host and key, or None for the simulator. Raises SettingsError."""
-        return await self.connections.resolve_access(provider, self.user)
-
     def _resolve_turn_settings(
         self, request: TurnRequest, editor: EditorSettings, choices: Choices, session: Session | None
     ) -> Settings:
@@ -255,13 +241,15 @@ class Engine:
 
     def adjust_thinking(self, provider: Provider, model: ModelInfo, thinking: Thinking) -> Thinking:
         """Adjust the thinking parameters according to the fallbacks that this process has learned."""
-        return self.connections.find_fallbacks(provider, self.resolve_host(provider)).adjust_thinking(model, thinking)
+        return self.connections.find_fallbacks(provider, self.connections.resolve_host(provider)).adjust_thinking(
+            model, thinking
+        )
 
     async def load_fallbacks(self, session_id: str, settings: Settings) -> None:
         """Load the stored fallbacks for the provider that a turn with the given settings calls."""
         provider, _ = self.resolve_target(settings)
-        if service := identify_service(self.resolve_host(provider)):
-            remedies = self.connections.find_fallbacks(provider, self.resolve_host(provider))
+        if service := identify_service(self.connections.resolve_host(provider)):
+            remedies = self.connections.find_fallbacks(provider, self.connections.resolve_host(provider))
             for remedy in await self.store.list_fallbacks(session_id, service):
                 remedies.learn(remedy)
 
@@ -273,15 +261,15 @@ class Engine:
         model = turn.config.model
         if model.provider != "openai-compatible" or (model.id and model.context_window is not None):
             return turn.config, ()
-        access = await self.resolve_access("openai-compatible")
+        access = await self.connections.resolve_access("openai-compatible")
         if access is None:
             raise AssertionError("an OpenAI-compatible server must have an address")
-        cached = self.models.find_capabilities(access)
+        cached = self.connections.find_capabilities(access)
         if model.id:
             if cached is None:
-                await self.models.query_context_windows("openai-compatible", access)
+                await self.connections.query_context_windows(access)
             return self._build_config(turn, model.id)[0], ()
-        models = await self.models.list_models("openai-compatible", access)
+        models = await self.connections.list_models(access)
         config, notices = self._build_config(turn, models[0])
         if cached is not None and cached.models:
             return config, notices

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal
@@ -162,29 +162,23 @@ _EMPTY_TITLE = "The new title is empty. Enter at least one word."
 _TURN_RUNNING = "A turn is running in this session. Stop it or wait for it to finish."
 
 
-@dataclass(frozen=True, slots=True)
-class SessionScope:
-    """The sessions that a command can access, either in the current workspace or in all workspaces."""
-
-    current_workspace: str
-    all_workspaces: bool = False
-
-    @property
-    def workspace(self) -> str | None:
-        return None if self.all_workspaces else self.current_workspace
-
-
 class SessionCommands:
-    """Commands for stored sessions. `engine` is None if this process does not run turns."""
+    """Commands for the sessions of a workspace, or with `everywhere` for the sessions of all workspaces.
 
-    def __init__(self, store: SessionStore, scope: SessionScope, engine: Engine | None = None) -> None:
+    `engine` is None if this process does not run turns.
+    """
+
+    def __init__(
+        self, store: SessionStore, workspace: str, engine: Engine | None = None, *, everywhere: bool = False
+    ) -> None:
         self._store = store
-        self._scope = scope
+        self._workspace = workspace
+        self._scope = None if everywhere else workspace
         self._engine = engine
 
     async def list(self) -> list[dict[str, Any]]:
         """Return a JSON entry for each session, newest first."""
-        summaries = await self._store.list_sessions(self._scope.workspace)
+        summaries = await self._store.list_sessions(self._scope)
         elsewhere = await self._store.find_in_use([summary.id for summary in summaries])
         return [_build_entry(summary, summary.id in elsewhere or self._is_busy(summary.id)) for summary in summaries]
 
@@ -196,11 +190,9 @@ class SessionCommands:
 
         None and `last` select the workspace's newest session. Raises SessionError.
         """
-        summaries = await self._store.list_sessions(self._scope.workspace)
+        summaries = await self._store.list_sessions(self._scope)
         if reference is None or reference == "last":
-            newest = next(
-                (summary for summary in summaries if summary.workspace == self._scope.current_workspace), None
-            )
+            newest = next((summary for summary in summaries if summary.workspace == self._workspace), None)
             if newest is None:
                 raise SessionError(_NO_SESSIONS)
             return newest
@@ -233,12 +225,12 @@ class SessionCommands:
         """Return the session's full text, including compacted messages, or the text of one archive."""
         summary = await self.find(reference)
         if archive_id is None:
-            session = await self._store.read_transcript(summary.id, self._scope.workspace)
+            session = await self._store.read_transcript(summary.id, self._scope)
             if not self._is_busy(summary.id) and not await self._store.find_in_use([summary.id]):
                 # End the last turn of the exported session if the turn's process has exited.
                 session = session.recover()
         else:
-            session = await self._store.get(summary.id, self._scope.workspace)
+            session = await self._store.get(summary.id, self._scope)
             archived = await self._store.read_archive(summary.id, archive_id)
             session = replace(session, conversation=archived.conversation, steps=archived.archive.steps)
         write: Callable[..., str] = partial(to_json, turns=await describe_turns(self._store, session))
@@ -259,7 +251,7 @@ class SessionCommands:
         """Delete a session permanently. Raises SessionError if a turn is running in the session."""
         summary = await self.find(reference)
         with self._claim(summary.id):
-            await self._store.delete(summary.id, self._scope.workspace)
+            await self._store.delete(summary.id, self._scope)
         return {"sessionId": summary.id, "title": summary.title, "deleted": True} | self._build_deletion_notice()
 
     async def delete_all(self, session_ids: Sequence[str]) -> dict[str, Any]:
@@ -267,7 +259,7 @@ class SessionCommands:
 
         For each session that was not deleted, the result contains the reason.
         """
-        reasons = await self._store.delete_all(session_ids, self._scope.workspace)
+        reasons = await self._store.delete_all(session_ids, self._scope)
         kept_sessions = [
             {"sessionId": session_id, "reason": reason} for session_id, reason in reasons.items() if reason is not None
         ]
@@ -288,7 +280,7 @@ class SessionCommands:
             return await self._repair(summary, apply=apply)
 
     async def _repair(self, summary: SessionSummary, *, apply: bool) -> dict[str, Any]:
-        session = await self._store.get(summary.id, self._scope.workspace)
+        session = await self._store.get(summary.id, self._scope)
         repair = repair_conversation(session.recover().conversation)
         after = len(repair.conversation)
         answer = {"sessionId": summary.id, "title": summary.title, "findings": list(repair.findings), "repaired": False}
@@ -317,7 +309,7 @@ class SessionCommands:
 
     async def restore_claimed(self, session_id: str, archive_id: str | None) -> dict[str, Any]:
         """Restore an archive in a session that the caller has claimed. The caller releases the session."""
-        before = await self._store.get(session_id, self._scope.workspace)
+        before = await self._store.get(session_id, self._scope)
         if archive_id is None:
             archives = await self._store.list_archives(session_id)
             if not archives:
@@ -330,7 +322,7 @@ class SessionCommands:
     async def fork(self, reference: str | None, step: int | None = None) -> dict[str, Any]:
         """Copy the first `step` steps of a session into a new session. If `step` is None, all steps are copied."""
         summary = await self.find(reference)
-        fork = await self._store.fork(summary.id, self._scope.workspace, step)
+        fork = await self._store.fork(summary.id, self._scope, step)
         await self._store.release(fork.id)
         return {"sessionId": fork.id, "title": fork.title, "steps": fork.steps, "forkedFrom": summary.id}
 
@@ -433,7 +425,7 @@ async def answer_slash_command(sessions: WorkspaceSessions, invocation: Invocati
     `/undo` and `/clear`. Raises ThinkLspError if the command fails.
     """
     argument, engine = invocation.argument, sessions.engine
-    commands = SessionCommands(engine.store, SessionScope(sessions.get_workspace()), engine)
+    commands = SessionCommands(engine.store, sessions.get_workspace(), engine)
     match invocation.command.name:
         case "effort" | "model" as key:
             return await _choose(sessions, key, argument, session_id)

@@ -106,7 +106,11 @@ def _describe_models(engine: Engine) -> Iterator[dict[str, Any]]:
     """
     keyed = engine.find_keyed_providers()
     for provider in PROVIDERS:
-        capabilities = engine.models.find_capabilities(engine.resolve_host(provider)) if provider in keyed else None
+        capabilities = (
+            engine.connections.find_capabilities(engine.connections.resolve_host(provider))
+            if provider in keyed
+            else None
+        )
         server_models = () if capabilities is None else capabilities.models or ()
         for model_id in dict.fromkeys((*engine.catalogue.list_models(provider), *server_models)):
             model = engine.catalogue.find_model(provider, model_id, day=datetime.now(UTC).date())
@@ -240,12 +244,11 @@ class WorkspaceSessions:
         return model, plan, self.engine.adjust_thinking(provider, model, plan.thinking)
 
     async def _store_choices(self, session_id: str, choices: Choices) -> None:
-        store = self.engine.store
-        self._remember_session(
-            await store.update(session_id, lambda now: replace(now, choices=merge_choices(now.choices, choices)))
+        session = await self.engine.store.update(
+            session_id, lambda now: replace(now, choices=merge_choices(now.choices, choices))
         )
-        if not self.engine.claims.is_busy(session_id):
-            await store.release(session_id)
+        self._remember_session(session)
+        await self.engine.claims.release_lease(session_id)
 
     def _resolve_settings(self, connection: Choices, session: Choices) -> Settings:
         return self.engine.resolve_settings(

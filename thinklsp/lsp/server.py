@@ -22,7 +22,7 @@ from thinklsp.jsonrpc.rpc_messages import InvalidParams, format_error, is_id
 from thinklsp.jsonrpc.stdio import ExitCode
 from thinklsp.lsp.chats.chat_outline import parse_chat
 from thinklsp.lsp.documents.open_documents import Documents
-from thinklsp.lsp.editor.client import Client, Token, WorkDone
+from thinklsp.lsp.editor.client import Client, Token
 from thinklsp.lsp.editor.connection_state import ConnectionState, build_client_environment, list_private_folders
 from thinklsp.lsp.protocol.converter import load_converter
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS, TURN_COMMANDS
@@ -34,6 +34,7 @@ from thinklsp.workspace.uri import uri_to_path
 if TYPE_CHECKING:
     from thinklsp.identity.tokens import ClientAccess
     from thinklsp.lsp.assistant import Assistant
+    from thinklsp.lsp.editor.turn_progress import TurnProgress
     from thinklsp.settings.sources import CheckedSettings
     from thinklsp.settings.user_file import UserSettings
 
@@ -78,7 +79,7 @@ class ThinkLspServer(LanguageServer):
             list_private_folders(os.environ, identity),
         )
         self.assistant: Assistant | None = None
-        self.starting_progress: dict[Token, WorkDone] = {}
+        self.starting_progress: dict[Token, TurnProgress] = {}
         self._load_engine = load_engine
         self._early_reading = early_reading or StartupSettingsReader(os.environ)
         # Editor settings that arrived before the engine was loaded, oldest first.
@@ -152,7 +153,7 @@ class ThinkLspServer(LanguageServer):
             register_commands(self)
         return make_assistant
 
-    def find_progress(self, params: types.ExecuteCommandParams) -> WorkDone:
+    def find_progress(self, params: types.ExecuteCommandParams) -> TurnProgress:
         """Return the progress of a command that starts a turn."""
         if params.work_done_token is None:
             raise AssertionError("the token was set when the progress began")
@@ -188,9 +189,9 @@ class ThinkLspServer(LanguageServer):
             raise InvalidParams("The token in `workDoneToken` is already in use.")
         if name not in TURN_COMMANDS:
             return await self._run_command(params)
-        work_done = self._begin_progress(params)
-        params.work_done_token = work_done.token
-        self.starting_progress[work_done.token] = work_done
+        progress = self._begin_progress(params)
+        params.work_done_token = progress.token
+        self.starting_progress[progress.token] = progress
         outcome = "cancelled"
         try:
             result = await self._run_command(params)
@@ -199,23 +200,25 @@ class ThinkLspServer(LanguageServer):
             outcome = format_error(error)
             raise
         finally:
-            del self.starting_progress[work_done.token]
-            if not work_done.is_launched:
-                work_done.end(outcome)
+            del self.starting_progress[progress.token]
+            if not progress.is_launched:
+                progress.end(outcome)
         return result
 
-    def _begin_progress(self, params: types.ExecuteCommandParams) -> WorkDone:
+    def _begin_progress(self, params: types.ExecuteCommandParams) -> TurnProgress:
         """Begin the progress of a turn.
 
         Without a token from the caller, the progress begins now only if the engine is not loaded yet. Otherwise, the
         progress begins when the turn starts.
         """
-        work_done = WorkDone(self.state.client, _build_turn_title(self.state, params), params.work_done_token)
-        if work_done.is_watched:
-            work_done.begin()
+        from thinklsp.lsp.editor.turn_progress import TurnProgress  # noqa: PLC0415 - imported late to keep the start fast
+
+        progress = TurnProgress(self.state.client, _build_turn_title(self.state, params), params.work_done_token)
+        if progress.is_watched:
+            progress.begin()
         elif self.assistant is None and _has_words(params):
-            self.state.spawn(work_done.offer())
-        return work_done
+            self.state.spawn(progress.offer())
+        return progress
 
     async def _run_command(self, params: types.ExecuteCommandParams) -> object:
         if self.assistant is None:

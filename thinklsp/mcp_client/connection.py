@@ -28,10 +28,10 @@ _OWN_PREFIX = "THINKLSP_"
 
 
 def build_environment(config: ServerConfig, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a server: a few of the user's variables, and the variables of its configuration.
+    """Return a server's environment: a few of the user's variables, and those of the server's configuration.
 
-    Keys of providers and the variables of thinklsp are left out, even if the configuration names them. Relative entries
-    of the inherited PATH are left out, because a program in the workspace must not replace a system program.
+    Provider keys and thinklsp's own variables are left out, even if the configuration names them. So are relative
+    entries of the inherited PATH, because a program in the workspace must not replace a system program.
     """
     inherited = {name: environment[name] for name in _INHERITED if name in environment}
     path = [entry for entry in inherited.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]

@@ -1,4 +1,4 @@
-"""What the user has accepted: the MCP servers of projects and clients, and each server's tools as they were.
+"""The user's approvals of MCP servers that projects and clients name, and the accepted tools of each server.
 
 An approval applies to a folder, a name and the digest of an entry, so a changed entry needs a new one. A server could
 also change a tool after the user has accepted it. So the hash of the command line or URL, and of everything that the
@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinklsp.core.choices import NOT_NOW
-from thinklsp.core.errors import SettingsError, ThinkLspError
+from thinklsp.core.errors import SettingsError
 from thinklsp.core.json_codec import read_json
 from thinklsp.core.text_safety import escape_invisible, to_one_line
 from thinklsp.core.tool_type import Ask
@@ -30,20 +29,63 @@ from thinklsp.settings.config_files import lock_folder, make_private, read_text,
 APPROVALS_NAME, PINS_NAME = "mcp-approvals.json", "mcp-pins.json"
 USE, NONE_OF_THEM = "Use it", "None of them now"
 _HINT = "`thinklsp mcp approve NAME` approves one."
-_CONSEQUENCE = "Until this is fixed, no tool of an MCP server runs."
 _MAX_APPROVALS = 1_000
 _MAX_QUESTIONS = 8
-_MAX_PINS_BYTES = 16_000_000
 _MAX_RECORDS = 20
 _MAX_DEFINITION = 8_000
 _MAX_FIRST_SIGHT = 400
-_LOCK_SECONDS = 5.0
 
 PinState = Literal["new", "same", "changed"]
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Content = TypeVar("Content", bound=BaseModel)
+
+
+class _StateFile(Generic[Content]):
+    """A private JSON file in the state folder, which is read on every call.
+
+    `_empty` is the content of a file that does not exist, and `_consequence` a sentence about a file that is unusable.
+    """
+
+    name: str
+    _empty: Content
+    _consequence: str
+    _max_bytes = 1_000_000
+
+    def __init__(self, state_folder: str, lock_timeout: float = 5.0) -> None:
+        self.state_folder = state_folder
+        self.path = os.path.join(state_folder, self.name)
+        self._lock_timeout = lock_timeout
+
+    def _load(self) -> Content:
+        """Return the content. Raises SettingsError if the file cannot be read, trusted or parsed."""
+        try:
+            text = read_text(self.path, self.name, self._max_bytes)
+            if not text and not os.path.lexists(self.path):
+                return self._empty
+            return type(self._empty).model_validate(read_json(text))
+        except SettingsError as error:
+            raise SettingsError("mcp", f"{error} {self._consequence}") from None
+        except (ValidationError, ValueError):
+            advice = "Delete it to be asked again."
+            raise SettingsError("mcp", f"{self.path} is damaged. {advice} {self._consequence}") from None
+
+    def _change(self, edit: Callable[[Content], Content]) -> None:
+        """Replace the content, while no other process changes it. Raises SettingsError."""
+        try:
+            make_private(self.state_folder)
+            with lock_folder(self.state_folder, self._lock_timeout):
+                text = json.dumps(edit(self._load()).model_dump(), sort_keys=True, indent=1)
+                if len(text) >= self._max_bytes:
+                    raise SettingsError("mcp", f"{self.path} would become too large. Delete it to be asked again.")
+                replace_file(self.path, text + "\n")
+        except OSError as error:
+            problem = f"{self.path} cannot be written: {error.strerror}."
+            raise SettingsError("mcp", f"{problem} {self._consequence}") from None
 
 
 class ServerApproval(_Record):
@@ -56,43 +98,26 @@ class _ApprovalsFile(_Record):
     approved: list[ServerApproval] = []
 
 
-@contextmanager
-def _lock(state_folder: str, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Keep other processes from writing to the state folder. Raises OSError."""
-    make_private(state_folder)
-    with lock_folder(state_folder, seconds):
-        yield
+class Approvals(_StateFile[_ApprovalsFile]):
+    """The servers of projects that the user has approved."""
 
-
-@dataclass(frozen=True, slots=True)
-class Approvals:
-    """The servers of projects that the user has approved, in the file of a state folder."""
-
-    state_folder: str
-
-    @property
-    def path(self) -> str:
-        return os.path.join(self.state_folder, APPROVALS_NAME)
+    name = APPROVALS_NAME
+    _empty = _ApprovalsFile()
+    _consequence = "Until this is fixed, no MCP server of a project runs."
 
     def read(self) -> tuple[ServerApproval, ...]:
-        """Return all approvals. Raises SettingsError if the file cannot be read, trusted or parsed."""
-        text = read_text(self.path, APPROVALS_NAME)
-        try:
-            return tuple(_ApprovalsFile.model_validate(json.loads(text)).approved) if text else ()
-        except (ValueError, RecursionError, ValidationError):
-            problem = f"Your {APPROVALS_NAME} is damaged, so no MCP server of a project is approved."
-            raise SettingsError("mcp", f"{problem} Delete {self.path} to start again.") from None
+        """Return all approvals. Raises SettingsError if the file is unusable."""
+        return tuple(self._load().approved)
 
     def approve(self, server: OfferedServer) -> None:
         """Approve a server until its entry changes. Raises SettingsError if the approval cannot be stored."""
         added = _build_approval(server)
-        try:
-            with _lock(self.state_folder):
-                others = [each for each in self.read() if (each.folder, each.name) != (added.folder, added.name)]
-                approved = [each.model_dump() for each in (*others, added)][-_MAX_APPROVALS:]
-                replace_file(self.path, json.dumps({"approved": approved}, indent=1) + "\n")
-        except OSError as error:
-            raise SettingsError("mcp", f"Your {APPROVALS_NAME} cannot be written to: {error.strerror}.") from None
+
+        def add(file: _ApprovalsFile) -> _ApprovalsFile:
+            others = [each for each in file.approved if (each.folder, each.name) != (added.folder, added.name)]
+            return _ApprovalsFile(approved=[*others, added][-_MAX_APPROVALS:])
+
+        self._change(add)
 
 
 def is_approved(server: OfferedServer, approvals: tuple[ServerApproval, ...]) -> bool:
@@ -184,10 +209,6 @@ class ServerConsent:
         return self._show_text("\n".join(filter(None, (first, server.description, warning))))
 
 
-class PinsUnusable(ThinkLspError):
-    """The error raised if the pins cannot be read or written. No tool of any MCP server may then run."""
-
-
 @dataclass(frozen=True, slots=True)
 class ToolPin:
     """The comparison of a listed tool with its pin.
@@ -267,20 +288,17 @@ class _PinsFile(_Record):
     servers: dict[str, list[_ServerRecord]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """The pins in a state folder."""
+class Pins(_StateFile[_PinsFile]):
+    """The tools that the user has accepted."""
 
-    state_folder: str
-    lock_timeout: float = _LOCK_SECONDS
-
-    @property
-    def path(self) -> str:
-        return os.path.join(self.state_folder, PINS_NAME)
+    name = PINS_NAME
+    _empty = _PinsFile(version=1, servers={})
+    _consequence = "Until this is fixed, no tool of an MCP server runs."
+    _max_bytes = 16_000_000
 
     def check(self, server: ServerConfig, tools: Sequence[ListedTool]) -> PinReport:
-        """Compare a server and its tools with the pins. Raises PinsUnusable if the pins cannot be read."""
-        records = self._read().servers.get(_build_key(server), [])
+        """Compare a server and its tools with the pins. Raises SettingsError if the pins cannot be read."""
+        records = self._load().servers.get(_build_key(server), [])
         same = next((record for record in records if record.fingerprint == server.fingerprint), None)
         record = same or (records[-1] if records else None)
         pinned = record.tools if record is not None else {}
@@ -298,7 +316,7 @@ class Pins:
         """Pin the server and these tools as they are now.
 
         Other tools that were accepted for the same command line or URL stay accepted, unless `replace` is true. The
-        servers of two projects may have the same name, so their records are kept side by side. Raises PinsUnusable.
+        servers of two projects may have the same name, so their records are kept side by side. Raises SettingsError.
         """
         hashes = _hash_tools(tools)
         added = {
@@ -306,35 +324,17 @@ class Pins:
             for tool in tools
             if tool.name in hashes
         }
-        try:
-            with _lock(self.state_folder, self.lock_timeout):
-                servers = self._read().servers
-                records = servers.get(_build_key(server), [])
-                existing = next((record for record in records if record.fingerprint == server.fingerprint), None)
-                kept = existing.tools if existing is not None and not replace else {}
-                others = [] if server.source == "user" else [record for record in records if record is not existing]
-                updated = _ServerRecord(fingerprint=server.fingerprint, tools={**kept, **added})
-                self._write({**servers, _build_key(server): [*others, updated][-_MAX_RECORDS:]})
-        except OSError as error:
-            raise PinsUnusable(f"{self.path} cannot be written: {error.strerror}. {_CONSEQUENCE}") from None
+        key = _build_key(server)
 
-    def _read(self) -> _PinsFile:
-        try:
-            text = read_text(self.path, PINS_NAME, _MAX_PINS_BYTES)
-            if not text and not os.path.lexists(self.path):
-                return _PinsFile(version=1, servers={})
-            return _PinsFile.model_validate(read_json(text))
-        except SettingsError as error:
-            raise PinsUnusable(f"{error} {_CONSEQUENCE}") from None
-        except (ValidationError, ValueError):
-            fix = "Delete it to be asked again about every tool"
-            raise PinsUnusable(f"{self.path} is damaged. {fix}. {_CONSEQUENCE}") from None
+        def add(file: _PinsFile) -> _PinsFile:
+            records = file.servers.get(key, [])
+            existing = next((record for record in records if record.fingerprint == server.fingerprint), None)
+            kept = existing.tools if existing is not None and not replace else {}
+            others = [] if server.source == "user" else [record for record in records if record is not existing]
+            updated = _ServerRecord(fingerprint=server.fingerprint, tools={**kept, **added})
+            return _PinsFile(version=1, servers={**file.servers, key: [*others, updated][-_MAX_RECORDS:]})
 
-    def _write(self, servers: dict[str, list[_ServerRecord]]) -> None:
-        text = json.dumps(_PinsFile(version=1, servers=servers).model_dump(), sort_keys=True, indent=1)
-        if len(text) >= _MAX_PINS_BYTES:
-            raise PinsUnusable(f"{self.path} would become too large. Delete it to be asked again about every tool.")
-        replace_file(self.path, text + "\n")
+        self._change(add)
 
 
 def format_first_sight(tool: ListedTool) -> str:

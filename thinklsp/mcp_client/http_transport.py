@@ -1,6 +1,6 @@
 """The transport between the MCP SDK and a server at a URL, with limits on everything that the server sends.
 
-The connection uses the proxy and the certificates of the user, as connections to providers do. The SDK sends nothing
+The connection uses the user's proxy and certificates, as connections to providers do. The SDK sends nothing
 to another origin. This module imports the SDK and its HTTP library, so only `connection` imports it, in a thread.
 """
 

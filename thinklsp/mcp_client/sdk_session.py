@@ -70,7 +70,7 @@ def _convert_block(block: mcp_types.ContentBlock) -> str | ResultImage:
 _MAX_PAGES, _MAX_TOOLS = 20, 2_000
 _MAX_ERROR_LENGTH = 2_000
 _MAX_SUBSCRIPTIONS = 5
-# The limit of a call does not count the time of the user, so it is not the SDK's.
+# A call's own limit does not count the user's time, so the SDK's limit is not used.
 _NO_LIMIT = math.inf
 _CALL_RESULTS: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
     mcp_types.CallToolResult | mcp_types.InputRequiredResult
@@ -112,7 +112,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
     ) -> SdkSession:  # fmt: skip
         """Prepare a session with the server that `command` starts or, without one, with the server at the URL.
 
-        `on_list_change` is called for each change of the list of tools. Raises McpFailed if the configuration is wrong.
+        `on_list_change` is called for each change of the tool list. Raises McpFailed if the configuration is wrong.
         """
         if command is not None:
             return cls(config, label, folders, StdioTransport(command, on_list_change, config.offers))
@@ -243,7 +243,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
             self.transport.on_list_change()
 
     async def _watch_list(self) -> None:
-        """Subscribe to changes of the list of tools, which newer servers report only to subscribers."""
+        """Subscribe to changes of the tool list, which newer servers report only to subscribers."""
         for _ in range(_MAX_SUBSCRIPTIONS):
             with suppress(MCPError, SubscriptionLost, TimeoutError):
                 async with self._client.listen(tools_list_changed=True) as changes:

@@ -40,16 +40,14 @@ class ServerConfig:
     source: Source = "user"
 
     def offers(self, tool: str) -> bool:
-        """Return True if the patterns of the user include the name of a tool."""
+        """Return True if the user's patterns include the name of a tool."""
         return any(fnmatchcase(tool, pattern) for pattern in self.tools) and not any(
             fnmatchcase(tool, pattern) for pattern in self.deny
         )
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the parts that decide which program answers.
-
-        These are the command or URL, the names of the environment variables and the working directory.
+        """The SHA-256 of the command or URL, the names of the environment variables and the working directory.
 
         The values of variables are left out, because a token that is renewed does not make a new server.
         """
@@ -65,7 +63,7 @@ class OfferedServer:
     """A server with the entry that names it.
 
     `place` names the source of the entry for the user. `folder` is the path of the workspace folder without links.
-    `digest` is the hash of the entry. The consent of the user applies to the folder, the name and the digest.
+    `digest` is the hash of the entry. The user's consent applies to the folder, the name and the digest.
     `description` shows the entry in a question, with the names of its variables instead of their values.
     """
 
@@ -89,7 +87,7 @@ def describe_server(config: ServerConfig, *, has_values: bool = False) -> str:
     """Return the command line or the URL of a server, with its environment variables or headers.
 
     With `has_values`, the text includes the values of environment variables, which can change what a program does. They
-    are left out for entries that may contain secrets of the user.
+    are left out for entries that may contain the user's secrets.
     """
     return "\n".join(_list_properties(config, has_values=has_values))
 

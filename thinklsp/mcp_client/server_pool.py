@@ -21,7 +21,7 @@ from thinklsp.core.text_safety import escape_invisible, mask_keys
 from thinklsp.core.tool_type import Ask, AskText, TextKeeper, ToolOutput
 from thinklsp.mcp_client.call_result import format_result
 from thinklsp.mcp_client.connection import McpConnection
-from thinklsp.mcp_client.consent import PinReport, Pins, PinsUnusable, format_first_sight
+from thinklsp.mcp_client.consent import PinReport, Pins, format_first_sight
 from thinklsp.mcp_client.elicitation import FormQuestions
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.tool_schemas import UsableTool, check_arguments, select_tools
@@ -103,7 +103,7 @@ class McpTool:
         if self.is_new:
             try:
                 await asyncio.to_thread(self.pins.accept, self.connection.config, (listed,))
-            except PinsUnusable as unusable:
+            except SettingsError as unusable:
                 raise ToolFailed(str(unusable)) from None
         questions = FormQuestions(listed.server, context.ask, context.ask_text)
         try:
@@ -200,7 +200,7 @@ class ServerPool:
             wanted = [tool for tool in connection.tools if connection.config.offers(tool.name)]
             try:
                 report = await asyncio.to_thread(self._pins.check, connection.config, wanted)
-            except PinsUnusable as unusable:
+            except SettingsError as unusable:
                 return TurnTools((), self._filter_new((*notices, str(unusable))))
             reports[name] = report
             notices += report.build_notices()

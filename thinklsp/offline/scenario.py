@@ -31,20 +31,19 @@ from thinklsp.core.errors import ThinkLspError
 
 # The regular expression of a placeholder may end with a brace, as in `{1,3}`. Other text in double braces stays
 # unchanged, because models also write templates.
-_PLACEHOLDER = re.compile(r"\{\{(?:(user)|result:(\d+)|(model))(?::(.*?))?\}\}(?!\})", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{\{(?:(user)|result:(\d+))(?::(.*?))?\}\}(?!\})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderValues:
-    """The values that replace placeholders: the last prompt, the latest tool results and the model name."""
+    """The values that replace placeholders: the last prompt and the latest tool results."""
 
     user: str
     results: tuple[str, ...]
-    model: str
 
     def resolve(self, placeholder: re.Match[str]) -> str:
-        user, number, model, pattern = placeholder.groups()
-        source = self.user if user else self.model if model else "".join(self.results[int(number) - 1 : int(number)])
+        user, number, pattern = placeholder.groups()
+        source = self.user if user else "".join(self.results[int(number) - 1 : int(number)])
         if not pattern:
             return source
         found = re.search(pattern, source, re.MULTILINE)
@@ -76,7 +75,7 @@ def _check_placeholder(placeholder: re.Match[str]) -> str:
     """Raise ValueError if a placeholder has the result number 0 or an invalid regular expression."""
     if placeholder[2] == "0":
         raise ValueError(f"{placeholder[0]} is invalid: results are numbered from 1, so the first is {{{{result:1}}}}")
-    return _check_pattern(placeholder[4] or "")
+    return _check_pattern(placeholder[3] or "")
 
 
 class TableRow(BaseModel):
@@ -85,10 +84,7 @@ class TableRow(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-DialectName = Literal["anthropic", "openai", "google", "openai-compatible"]
-ScriptedStopReason = Literal[
-    "end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal", "context_window"
-]
+ScriptedStopReason = Literal["end_turn", "tool_use", "max_tokens", "pause_turn", "refusal", "context_window"]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
 TokenCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
@@ -114,18 +110,13 @@ class _Part(TableRow):
 
 
 class ThinkingPart(_Part):
-    """A thinking block. If a client requests summaries, it receives `summary` instead of the thinking."""
+    """A thinking block. A client that asks for no text receives it empty."""
 
     thought: str = Field(alias="thinking")
-    summary: str | None = None
-    omitted: bool = False
 
     @property
-    def readable_text(self) -> str | None:
-        """The thinking that clients can read, which is the summary if one is set. None if `omitted` is true."""
-        if self.omitted:
-            return None
-        return self.thought if self.summary is None else self.summary
+    def readable_text(self) -> str:
+        return self.thought
 
 
 class RedactedPart(_Part):
@@ -160,18 +151,14 @@ class ToolPart(_Part):
 
 
 class RawPart(_Part):
-    """A block in a specific service's JSON format. Other services skip the block.
-
-    Scenarios use raw blocks for server tools and for block types that clients do not support.
-    """
+    """A content block in the API's own JSON, such as a server tool or a block type that clients do not support."""
 
     raw: Annotated[dict[str, Any], Field(min_length=1)]
-    dialect: DialectName = "anthropic"
 
     @model_validator(mode="after")
     def _check_type(self) -> RawPart:
-        if self.dialect in ("anthropic", "openai") and not isinstance(self.raw.get("type"), str):
-            raise ValueError(f"a raw block for {self.dialect} must contain the key `type`")
+        if "type" not in self.raw:
+            raise ValueError("a raw block must contain the key `type`")
         return self
 
 
@@ -204,7 +191,6 @@ class HttpError(TableRow):
     type: str | None = None
     message: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    body: str | None = None
 
 
 class ErrorEvent(TableRow):
@@ -255,7 +241,6 @@ class ScenarioStep(TableRow):
 
     parts: tuple[ScenarioPart, ...] = Field(default=(), alias="block")
     stop_reason: ScriptedStopReason | None = None
-    stop_sequence: str | None = None
     refusal: Refusal | None = None
     usage: UsageOverride = UsageOverride()
     pacing: Pacing = Pacing()
@@ -270,8 +255,6 @@ class ScenarioStep(TableRow):
     def _check_stop_reason(self) -> ScenarioStep:
         if self.refusal is not None and self.stop_reason != "refusal":
             raise ValueError('refusal requires stop_reason = "refusal"')
-        if (self.stop_sequence is not None) != (self.stop_reason == "stop_sequence"):
-            raise ValueError('stop_sequence and stop_reason = "stop_sequence" must be used together')
         for part in self.parts:
             replace_placeholders(part.model_dump(), _check_placeholder)
         return self
@@ -281,12 +264,13 @@ Pattern = Annotated[str, AfterValidator(_check_pattern)]
 
 
 class TurnCondition(TableRow):
-    """The condition for a turn. All regular expressions must match, and the request must offer all of these tools."""
+    """The condition for a turn: the prompt matches the regular expression, and the request offers all the tools."""
 
-    user: Pattern | None = None
-    system: Pattern | None = None
-    model: Pattern | None = None
+    user: Pattern = ""
     tools: tuple[str, ...] = ()
+
+    def matches(self, prompt: str, tools: frozenset[str]) -> bool:
+        return re.search(self.user, prompt, re.MULTILINE) is not None and tools.issuperset(self.tools)
 
 
 class ScenarioTurn(TableRow):

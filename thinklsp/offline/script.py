@@ -20,12 +20,11 @@ from thinklsp.offline.scenario import (
     TextPart,
     ThinkingPart,
     ToolPart,
-    TurnCondition,
     replace_placeholders,
 )
 
 # The keys in scenario blocks whose values may contain placeholders.
-_TEMPLATE_KEYS = {"thought", "summary", "text", "input", "input_json", "raw"}
+_TEMPLATE_KEYS = {"thought", "text", "input", "input_json", "raw"}
 _TAGGED_NOTE = re.compile(r"\s*<([A-Za-z][\w-]*)[^>]*>.*</\1>\s*", re.DOTALL)
 
 
@@ -47,8 +46,6 @@ class ConversationState:
 class NeutralRequest:
     """A request in a form that is the same for all services. `digest` is a hash of the conversation."""
 
-    model: str
-    system: str
     tools: frozenset[str]
     conversation: ConversationState
     digest: str
@@ -77,7 +74,7 @@ class Script:
         if count >= len(steps):
             return _build_builtin_answer(self.scenario, request, f"turn {number + 1} has no step {count + 1}")
         step, label = steps[count], f"turn {number + 1}, step {count + 1}"
-        values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
+        values = PlaceholderValues(request.prompt, request.conversation.results)
         calls = any(isinstance(part, ToolPart) for part in step.parts)
         return step.model_copy(
             update={
@@ -146,7 +143,7 @@ def _find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
     """
     turns = [(number, turn.when) for number, turn in enumerate(scenario.turn) if turn.when is not None]
     matches = [
-        next((number for number, when in turns if _matches_condition(when, request, prompt)), None)
+        next((number for number, when in turns if when.matches(prompt, request.tools)), None)
         for prompt in request.conversation.prompts or ("",)
     ]
     if matches[-1] is not None:
@@ -154,13 +151,6 @@ def _find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:
     plain = [number for number, turn in enumerate(scenario.turn) if turn.when is None]
     unmatched = matches[:-1].count(None)
     return plain[unmatched] if unmatched < len(plain) else None
-
-
-def _matches_condition(condition: TurnCondition, request: NeutralRequest, prompt: str) -> bool:
-    pairs = ((condition.user, prompt), (condition.system, request.system), (condition.model, request.model))
-    return set(condition.tools) <= request.tools and all(
-        pattern is None or re.search(pattern, text, re.MULTILINE) for pattern, text in pairs
-    )
 
 
 def _fill_part(part: ScenarioPart, values: PlaceholderValues) -> ScenarioPart:

@@ -134,15 +134,14 @@ class OfflineService:
         self._check_thinking(request["messages"], start=state.start if thinks else None)
         digest = hashlib.sha256(json.dumps(request["messages"], sort_keys=True).encode("ascii")).hexdigest()
         tools = frozenset(str(tool.get("name")) for tool in request.get("tools") or ())
-        system = _join_texts(request.get("system"))
-        answer = self._script.answer(NeutralRequest(request["model"], system, tools, state, digest))
+        answer = self._script.answer(NeutralRequest(tools, state, digest))
         window, usage = self._script.scenario.context_window, _estimate_usage(request, answer)
         if window is not None and usage["total"] > window:
             raise _RequestRefused(f"prompt is too long: {usage['total']} tokens > {window} maximum")
         if answer.http_error is not None:
             return replace(_respond_error(answer.http_error), pacing=answer.pacing, label=answer.label)
         parts = [part for part in answer.parts if thinks or not isinstance(part, ThinkingPart | RedactedPart)]
-        blocks = [_write_block(part, shows=mode.get("display") != "omitted") for part in parts if _is_own_form(part)]
+        blocks = [_write_block(part, shows=mode.get("display") != "omitted") for part in parts]
         self._remember_signatures(blocks)
         message = _build_message(request["model"], blocks, answer, usage)
         if not request.get("stream"):
@@ -234,10 +233,6 @@ def _join_texts(content: object) -> str:
     return "\n".join(str(block.get("text", "")) for block in _list_blocks({"content": content}))
 
 
-def _is_own_form(part: ScenarioPart) -> bool:
-    return not isinstance(part, RawPart) or part.dialect == "anthropic"
-
-
 def _write_block(part: ScenarioPart, *, shows: bool) -> Json:
     """Return the complete content block for a part. If `shows` is false, thinking blocks have no text."""
     match part:
@@ -292,7 +287,7 @@ def _iterate_events(
     opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
     opening.pop("stop_details", None)
     yield _encode_event("message_start", message={**opening, "usage": {**message["usage"], "output_tokens": 1}})
-    for index, (part, block) in enumerate(zip(filter(_is_own_form, parts), blocks, strict=True)):
+    for index, (part, block) in enumerate(zip(parts, blocks, strict=True)):
         start = block if isinstance(part, RawPart) else block | _EMPTIED.get(block["type"], {})
         yield _encode_event("content_block_start", part.delay_ms, index=index, content_block=start)
         for delta in _iterate_deltas(part, block, pacing.chunk_chars, counts=counts):
@@ -339,7 +334,7 @@ def _build_message(model: str, blocks: Sequence[Json], answer: ScenarioStep, usa
         "model": model,
         "content": blocks,
         "stop_reason": _STOP_REASONS.get(str(answer.stop_reason), answer.stop_reason),
-        "stop_sequence": answer.stop_sequence,
+        "stop_sequence": None,
         "usage": {
             "input_tokens": max(usage["input"] - usage["cache_read"] - usage["cache_write"], 0),
             "cache_creation_input_tokens": usage["cache_write"],
@@ -373,8 +368,6 @@ def _respond_error(error: HttpError) -> OfflineResponse:
     kind = error.type or _ERROR_TYPES.get(error.status, "api_error")
     value = {"type": "error", "error": {"type": kind, "message": error.message or kind.replace("_", " ").capitalize()}}
     response = _respond_json(value, error.status)
-    if error.body is not None:
-        response = OfflineResponse(error.status, {"content-type": "text/html"}, ((0, error.body.encode("utf-8")),))
     own = {name.lower(): value for name, value in error.headers.items()}
     return replace(response, headers={**response.headers, **own})
 

@@ -52,7 +52,6 @@ from thinklsp.providers.base import Adapter, Endpoint, HttpRequest, ModelRequest
 from thinklsp.providers.catalogue import THINKING_FORMS, Capabilities
 from thinklsp.providers.decoding import (
     build_malformed_error,
-    check_argument_size,
     explain_unknown_ending,
     find_object,
     merge_non_null,
@@ -332,7 +331,6 @@ class AnthropicDecoder(StreamDecoder):
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
         self._stop_details: Mapping[str, Any] = {}
-        self._argument_chars: dict[int, int] = {}
         self._message_id = ""
 
     @property
@@ -390,9 +388,6 @@ class AnthropicDecoder(StreamDecoder):
 
     def _read_delta(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         parsed = _parse_delta(delta)
-        if isinstance(parsed, InputJsonDelta):
-            size = self._argument_chars[index] = self._argument_chars.get(index, 0) + len(parsed.partial_json)
-            check_argument_size(size)
         if parsed is None:
             return [UnmatchedEvent(f"a delta of type {_describe_delta(delta)}", is_unknown_kind=True)]
         return [BlockDelta(index, parsed)]

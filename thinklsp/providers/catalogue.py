@@ -196,7 +196,9 @@ def find_contradictions(model: ModelInfo, reported: Capabilities) -> list[str]:
             f"The provider reports a context window of {window:,} tokens for {model.id}, but thinklsp uses "
             f"{model.context_window or 0:,}. Set `context_window` for it under `[models]` in your config.toml."
         )
-    if reported.models is not None and model.id and not is_listed(model.id, reported.models):
+    # Servers may omit the tag `latest` from a model ID.
+    names = {model.id, f"{model.id}:latest"}
+    if reported.models is not None and model.id and names.isdisjoint(reported.models):
         listed = ", ".join(reported.models[:8]) or "none"
         more = f" and {len(reported.models) - 8} more" if len(reported.models) > 8 else ""
         sentences.append(
@@ -204,11 +206,6 @@ def find_contradictions(model: ModelInfo, reported: Capabilities) -> list[str]:
             "these, or load the model on the server."
         )
     return sentences
-
-
-def is_listed(model_id: str, models: tuple[str, ...]) -> bool:
-    """Return whether the server lists the model. Servers may omit the tag `latest` from a model ID."""
-    return model_id in models or f"{model_id}:latest" in models
 
 
 def _describe_difference(

@@ -38,7 +38,6 @@ from thinklsp.providers.chat_reasoning import (
 from thinklsp.providers.chat_servers import ChatServer, is_claude
 from thinklsp.providers.decoding import (
     build_malformed_error,
-    check_argument_size,
     explain_unknown_ending,
     merge_non_null,
     read_count,
@@ -68,7 +67,6 @@ class _Call:
         self.name = self.name or piece.name
         if piece.arguments:
             self.arguments.append(piece.arguments)
-            check_argument_size(self.arguments.size)
         self.extras.update(piece.extras)
 
     def is_followed_by(self, piece: _Piece) -> bool:

@@ -15,7 +15,6 @@ from thinklsp.core.json_codec import is_shallow, read_json
 from thinklsp.core.text_safety import make_excerpt
 
 _MAX_NESTING = 100
-_MAX_ARGUMENT_CHARS = 1024 * 1024
 # Matches stop reasons that mean that the answer was broken off, such as `network_error`.
 _BROKEN_OFF = re.compile(r"error|abort|cancel|fail|interrupt|disconnect|insufficient|timeout|timed_out", re.IGNORECASE)
 
@@ -105,16 +104,6 @@ def merge_non_null(target: dict[str, Any], values: object) -> None:
 def read_limit(content: object, key: str) -> int | None:
     """Return the limit at `key`, or None if the value is missing, invalid or 0."""
     return read_count(content, key) or None
-
-
-def check_argument_size(chars: int) -> None:
-    """Raise StreamProtocolError if a tool call's arguments are too long.
-
-    The length is limited because the complete arguments are parsed in a single step.
-    """
-    if chars > _MAX_ARGUMENT_CHARS:
-        sentence = "The model sent tool call arguments longer than a million characters."
-        raise StreamProtocolError(sentence, retryable=False)
 
 
 def explain_unknown_ending(reason: str) -> str:

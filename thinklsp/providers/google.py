@@ -11,7 +11,6 @@ or a list of chunks, as JSON.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -58,7 +57,7 @@ from thinklsp.providers.decoding import (
     read_limit,
     read_text,
 )
-from thinklsp.providers.encoding import EMPTY_TEXT, EncodedParts, Wire, encode_body
+from thinklsp.providers.encoding import EMPTY_TEXT, EncodedParts, Wire, encode_body, sanitize_name
 from thinklsp.providers.error_reports import ErrorReport
 from thinklsp.providers.failures import OutputRejected, classify_event
 
@@ -67,8 +66,6 @@ _KEY_HEADER = "x-goog-api-key"
 _PLACEHOLDER_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 ENCODED_PARTS = EncodedParts()
 _CONTINUE_PROMPT = "Continue where you left off."
-_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_.:-]")
-_MAX_NAME_LENGTH = 64
 
 
 class GoogleAdapter(Adapter):
@@ -280,7 +277,7 @@ def _encode_part(
         return ENCODED_PARTS.encode(block, None, _encode_text, block)
     if not isinstance(block, ToolUseBlock):
         return None
-    name = _INVALID_NAME_CHARACTER.sub("_", block.name)[:_MAX_NAME_LENGTH] or "_"
+    name = sanitize_name(block.name)
     calls[block.id] = _Call(len(calls), block.id, name)
     call = {"id": block.id, "name": name, "args": block.input or {}}
     return ENCODED_PARTS.encode(block, None, lambda: {"functionCall": call})

@@ -38,7 +38,7 @@ from thinklsp.providers.encoding import (
     format_result,
     sanitize_name,
 )
-from thinklsp.providers.responses_stream import OpenAiResponsesDecoder
+from thinklsp.providers.responses_stream import OpenAiResponsesDecoder, is_reasoning_complete
 
 _ENCRYPTED_THINKING = "reasoning.encrypted_content"
 _KEY_LENGTH = 32
@@ -211,8 +211,7 @@ def _is_accepted(item: Wire) -> bool:
         return False
     match item.get("type"):
         case "reasoning":
-            # The provider does not store thinking, so it needs the encrypted or the readable content.
-            return bool(item.get("encrypted_content") or item.get("content"))
+            return is_reasoning_complete(item)
         case "message":
             content = item.get("content")
             return isinstance(content, list) and bool(content) and item.get("role", "assistant") == "assistant"

@@ -33,7 +33,6 @@ from thinklsp.core.usage import Usage
 from thinklsp.providers.base import StreamDecoder
 from thinklsp.providers.decoding import (
     build_malformed_error,
-    check_argument_size,
     explain_unknown_ending,
     read_count,
     read_index,
@@ -87,7 +86,6 @@ class ItemDraft:
         self._last_shown: tuple[PartKind, int] | None = None
         self._has_summary = False
         self.reasoning_part: int | None = None
-        self._argument_chars = 0
 
     @property
     def item_id(self) -> str:
@@ -109,9 +107,6 @@ class ItemDraft:
         """
         if not text:
             return []
-        if part == "arguments":
-            self._argument_chars += len(text)
-            check_argument_size(self._argument_chars)
         if part == "reasoning_text":
             number = self.reasoning_part = number if self.reasoning_part is None else self.reasoning_part
         if (pieces := self._pieces.get((part, number))) is None:
@@ -170,7 +165,6 @@ class ItemDraft:
         status, fields = whole.get("status"), _extract_call_fields(whole)
         is_half = status == "incomplete" or (cut and status != "completed")
         arguments = _INVALID_ARGUMENTS if is_half else read_string(whole, "arguments")
-        check_argument_size(len(arguments))
         renamed = [] if fields == _extract_call_fields(self._opening) else [BlockDelta(self.index, FieldsDelta(fields))]
         return [*renamed, BlockDelta(self.index, InputJsonDelta(arguments))]
 
@@ -430,7 +424,7 @@ def _finish_message(
         reason, explanation = "refusal", refusal
     elif reason == "refusal":
         explanation = "The provider's content filter stopped the answer."
-    unsealed = not cut and any(kind == "thinking" and not _can_replay(item) for kind, item in items)
+    unsealed = not cut and any(kind == "thinking" and not is_reasoning_complete(item) for kind, item in items)
     return MessageFinished(reason, _parse_usage(response.get("usage")), explanation, tuple(notices), unsealed)
 
 
@@ -489,5 +483,6 @@ def _match_final_items(drafts: Mapping[int, ItemDraft], output: object) -> dict[
     return matched
 
 
-def _can_replay(reasoning: Mapping[str, Any]) -> bool:
-    return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
+def is_reasoning_complete(item: Mapping[str, Any]) -> bool:
+    """Return whether thinking can be sent back. The provider does not store it, so it needs one of its contents."""
+    return bool(item.get("encrypted_content") or item.get("content"))

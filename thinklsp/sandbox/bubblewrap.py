@@ -134,7 +134,7 @@ _PROC_SETTINGS = (
     "sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "driver", "dynamic_debug", "asound",
 )  # fmt: skip
 _PROC_KERNEL_FILES = ("kcore", "keys", "key-users", "kmsg", "timer_list", "sched_debug", "latency_stats", "kallsyms")
-# Environment variables with the paths of toolchains. Other variables of the user are not passed to commands.
+# Environment variables with the paths of toolchains. The user's other variables are not passed to commands.
 _TOOLCHAIN_VARIABLES = (
     "VIRTUAL_ENV", "CONDA_PREFIX", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "PYENV_ROOT", "PYENV_VERSION",
     "NVM_DIR", "JAVA_HOME", "GOROOT", "GOPATH", "DOTNET_ROOT", "RBENV_ROOT", "VOLTA_HOME", "BUN_INSTALL", "DENO_DIR",

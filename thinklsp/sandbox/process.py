@@ -54,7 +54,7 @@ async def run_child(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a child process, and kill it when the context exits.
 
-    The child does not inherit the environment, input or output of thinklsp. If `has_stdin` is true, the caller writes
+    The child does not inherit thinklsp's environment, input or output. If `has_stdin` is true, the caller writes
     to the child's standard input. `environment` is added to the minimal environment.
     """
     process = await asyncio.create_subprocess_exec(

@@ -101,6 +101,11 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def replace_null_characters(text: str) -> str:
+    """Return the text as a text column of PostgreSQL can contain it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 def compute_crc(data: bytes) -> int:
     """Return the CRC-32 checksum of the data."""
     return zlib.crc32(data)
@@ -202,10 +207,7 @@ def decode_message(
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return DecodedMessage(None, is_complete=False)
     if role not in ("user", "assistant"):
-        ours, theirs = (
-            [block for block in decoded if isinstance(block, kinds)] for kinds in (_USER_BLOCKS, _MODEL_BLOCKS)
-        )
-        role = "user" if len(ours) > len(theirs) else "assistant"
+        return DecodedMessage(None, is_complete=False)
     kinds = _USER_BLOCKS if role == "user" else _MODEL_BLOCKS
     present: Any = tuple([block for block in decoded if isinstance(block, kinds)])
     if fields and not present:

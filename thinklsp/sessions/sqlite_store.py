@@ -47,7 +47,7 @@ from thinklsp.sessions.tables import (
     begin_transaction,
     connect,
     copy_newer,
-    copy_newest,
+    copy_readable,
     delete_session,
     explain_error,
     extract_error_code,
@@ -64,6 +64,8 @@ LOCK_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 30.0
 LARGE_FILE_BYTES = 1 << 30
 _CHECK_SECONDS = 0.25
+# At most this much of a file that cannot be written to is kept in memory.
+_MAX_COPIED_BYTES = 256 * 1024 * 1024
 # A higher schema version can only be the result of damage.
 _MAX_VERSION = 10_000
 _PRAGMAS = (
@@ -283,7 +285,7 @@ class SqliteDatabase:
         if self._memory is None:
             self._memory = open_memory_database()
             if self.file is not None:
-                copy_newest(self.file, self._memory)
+                copy_readable(self.file, self._memory, _MAX_COPIED_BYTES)
 
     def _reopen(self, damaged: FileIds = ()) -> None:
         """Open the file again, and write the cached sessions to it if it does not contain them."""
@@ -441,7 +443,7 @@ def _fill_new(database: OpenedDatabase, aside: str) -> OpenedDatabase:
         # With this pragma, SQLite can read tables even if parts of the schema are invalid.
         source.execute("PRAGMA writable_schema = ON")
         if database.connection is not None:
-            count = copy_newest(source, database.connection)
+            count = copy_readable(source, database.connection)
     sentence = f"The session store was damaged. It is kept as {aside}, and a new store was created"
     sessions = "session" if count == 1 else f"{count} sessions"
     sentence += f" with the {sessions} that could be read." if count else "."

@@ -6,6 +6,7 @@ script. Add a new script for each change of the schema.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -26,8 +27,6 @@ SESSION_TABLES = {
     "session": "id", "message": "session", "opaque": "session", "archive": "session", "ledger": "session",
     "remedy": "session", "image": "session",
 }  # fmt: skip
-# At most this much of a file that cannot be written to is kept in memory.
-_MAX_COPIED_BYTES = 256 * 1024 * 1024
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK_ERRORS = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -148,24 +147,36 @@ def delete_session(connection: SqliteConnection, session_id: str) -> None:
     connection.execute("DELETE FROM origin WHERE id NOT IN (SELECT origin FROM opaque)")
 
 
-def copy_newest(source: SqliteConnection, target: SqliteConnection) -> int:
-    """Copy the newest sessions that can be read, at most 256 MiB of them, and the usage of this day.
+def copy_readable(source: SqliteConnection, target: SqliteConnection, max_bytes: float = math.inf) -> int:
+    """Copy the sessions that can be read whole, and this day's usage, to an empty database in one transaction.
 
-    Return the number of sessions.
+    The newest sessions come first, and the copy ends at `max_bytes`. Return the number of sessions.
     """
     count = size = 0
-    with suppress(sqlite3.Error, UnicodeError):
-        for row in _select(source, "usage", "day >= ?", read_utc_date().isoformat()):
-            _insert(target, "usage", row)
-    with suppress(sqlite3.Error, UnicodeError):
-        for session_id, stored_size in source.execute("SELECT id, size FROM session ORDER BY updated DESC"):
-            size += read_number(stored_size)
-            if size > _MAX_COPIED_BYTES:
-                break
-            with suppress(sqlite3.Error, UnicodeError), begin_transaction(target):
-                _replace_rows(target, _read_rows(source, session_id))
-                count += 1
+    with begin_transaction(target):
+        with suppress(sqlite3.Error, UnicodeError):
+            for row in _select(source, "usage", "day >= ?", read_utc_date().isoformat()):
+                _insert(target, "usage", row)
+        with suppress(sqlite3.Error, UnicodeError):
+            for session_id, stored_size in source.execute("SELECT id, size FROM session ORDER BY updated DESC"):
+                size += read_number(stored_size)
+                if size > max_bytes:
+                    break
+                count += _copy_session(source, target, session_id)
     return count
+
+
+def _copy_session(source: SqliteConnection, target: SqliteConnection, session_id: str) -> bool:
+    """Copy a session. Returns False if a row cannot be read or written, and then copies nothing."""
+    target.execute("SAVEPOINT session")
+    try:
+        _replace_rows(target, _read_rows(source, session_id))
+    except (sqlite3.Error, UnicodeError):
+        target.execute("ROLLBACK TO session")
+        return False
+    finally:
+        target.execute("RELEASE session")
+    return True
 
 
 def copy_newer(source: SqliteConnection, target: SqliteConnection, session_ids: Iterable[str]) -> None:

@@ -222,9 +222,9 @@ class Commands(Protocol):
 class ToolContext:
     """The resources that a tool call can use.
 
-    The overlay belongs to the turn. If `commands` is None, the tool cannot run commands. `skills` contains the skills
-    of the turn, sorted by name. If `texts` is None, the session keeps no long texts. If
-    `ask_text` is None, the client cannot ask for a text.
+    The overlay belongs to the turn. If `commands` is None, the tool cannot run commands. `skills` contains the turn's
+    skills, sorted by name. If `texts` is None, the session keeps no long texts. If `ask_text` is None, the client
+    cannot ask for a text.
     """
 
     overlay: EditOverlay

@@ -243,7 +243,7 @@ class FileOutcome:
 def apply_to_disk(edit_set: EditSet, view: WorkspaceView) -> tuple[FileOutcome, ...]:
     """Write the edits to disk in their order, and return one outcome per file.
 
-    `view` is the view of the turn. Its documents are treated as saved files.
+    `view` is the turn's view. Its documents are treated as saved files.
     """
     return tuple(_apply_file(edit, view) for edit in edit_set.files)
 

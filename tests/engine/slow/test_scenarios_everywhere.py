@@ -89,7 +89,7 @@ async def way_to(simulator: Simulator, way: Way) -> AsyncIterator[tuple[Engine, 
 
     async with aclosing(Engine(NO_FILE | way.environment(simulator.base_url))) as engine:
         provider: Any = way.provider
-        access = await engine.resolve_access(provider)
+        access = await engine.connections.resolve_access(provider)
         assert access is not None
         adapter, endpoint = select_adapter(provider, access), build_endpoint(access)
         yield (

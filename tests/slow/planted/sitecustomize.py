@@ -6,9 +6,7 @@ import asyncio
 import json
 import logging
 import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from itertools import count
@@ -176,10 +174,6 @@ async def _wait_for_ever() -> None:
     await asyncio.Event().wait()
 
 
-async def _fail() -> None:
-    raise ValueError("planted")
-
-
 async def _wake_up_often() -> None:
     for _ in range(10_000):
         await asyncio.sleep(0.1)
@@ -189,30 +183,11 @@ def _keep_task(work: Callable[[], Any]) -> None:
     KEPT.append(asyncio.get_running_loop().create_task(work()))
 
 
-def _fail_unseen() -> None:
-    asyncio.get_running_loop().create_task(_fail())
-
-
-def _never_await() -> None:
-    coroutine = _fail()
-    del coroutine
-
-
 def _log_traceback() -> None:
     try:
         _ = 1 / 0
     except ZeroDivisionError:
         logging.getLogger("thinklsp").exception("planted")
-
-
-def _keep_thread() -> None:
-    KEPT.append(thread := threading.Thread(target=threading.Event().wait, daemon=True))
-    thread.start()
-
-
-def _keep_child() -> None:
-    none = subprocess.DEVNULL
-    KEPT.append(subprocess.Popen(["/bin/sleep", "60"], stdin=none, stdout=none, stderr=none))
 
 
 PLANTS: dict[str, Callable[[], None]] = {
@@ -234,12 +209,8 @@ PLANTS: dict[str, Callable[[], None]] = {
     "memory": lambda: _at_end(lambda: KEPT.append(b"x" * 2_000_000)),
     "objects": lambda: _at_end(lambda: KEPT.extend([] for _ in range(500))),
     "descriptor": lambda: _at_end(lambda: KEPT.append(os.open(os.devnull, os.O_RDONLY))),
-    "thread": lambda: _at_end(_keep_thread),
-    "child": lambda: _at_end(_keep_child),
     "task": lambda: _at_end(lambda: _keep_task(_wait_for_ever)),
-    "failure that nobody hears of": lambda: _at_end(_fail_unseen),
     "traceback": lambda: _at_end(_log_traceback),
-    "coroutine that is not awaited": lambda: _at_end(_never_await),
     "lost text": lambda: _change_progress(_lose_text),
     "flood": lambda: _change_progress(_flood),
     "late": lambda: _change_progress(_report_late),

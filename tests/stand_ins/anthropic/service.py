@@ -37,10 +37,8 @@ from tests.stand_ins.dialect import (
     Dialect,
     Frame,
     ReceivedRequest,
-    SendBytes,
     SimulatedReply,
     parse_object,
-    pause,
     send_event,
 )
 from tests.stand_ins.rejections import ErrorTable, RequestRejected, read_shape, reject
@@ -140,7 +138,7 @@ class AnthropicDialect(Dialect):
             self._issued_answers.remember(message.issued, message.content)
 
         def encode_error(error: RequestRejected) -> bytes:
-            return send_event(self._build_error_value(received, error), "error").data
+            return send_event(self._build_error_value(received, error), "error")
 
         return self._build_stream(received, answer, stream_message(message), encode_error)
 
@@ -154,8 +152,6 @@ def _find_traits(name: str) -> AnthropicTraits:
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     conversation, request = accepted.conversation, accepted.request
     return NeutralRequest(
-        request.model,
-        "\n".join(part["text"] for part in list_content_blocks(request.system or [])),
         frozenset(tool["name"] for tool in request.tools or ()),
         conversation.state,
         compute_content_key([{"role": block.role, **block.value} for block in conversation.blocks]),
@@ -251,7 +247,7 @@ def write_message(
 ) -> AnthropicAnswer:
     blocks = tuple(_Writer(answer, context, signer).write())
     reason = _STOP_REASONS.get(str(answer.stop_reason), answer.stop_reason)
-    ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop_sequence}
+    ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
     if answer.stop_reason == "refusal":
         refusal = answer.refusal.model_dump() if answer.refusal else {"category": None, "explanation": None}
         ending["stop_details"] = {"type": "refusal", **refusal}
@@ -274,12 +270,12 @@ def stream_message(message: AnthropicAnswer) -> Iterator[Frame]:
     """Yield the stream events of an answer. A ping follows the start of the first block."""
     yield _build_event("message_start", message=_build_head(message, [], message.first_usage))
     for index, entry in enumerate(message.blocks):
-        yield from pause(entry.delay_ms)
+        yield entry.delay_ms
         yield _build_event("content_block_start", index=index, content_block=entry.start)
         if index == 0:
-            yield SendBytes(PING_EVENT, is_counted=False)
+            yield PING_EVENT
         for silence, delta in entry.deltas:
-            yield from pause(silence)
+            yield silence
             yield _build_event("content_block_delta", index=index, delta=delta)
         yield _build_event("content_block_stop", index=index)
     yield _build_event("message_delta", delta=message.ending, usage=message.last_usage)
@@ -403,5 +399,5 @@ def _build_head(message: AnthropicAnswer, content: list[Mapping[str, Any]], usag
     return {**head, "stop_reason": None, "stop_sequence": None, "usage": usage, **transformations}
 
 
-def _build_event(name: str, **payload: Any) -> SendBytes:
+def _build_event(name: str, **payload: Any) -> bytes:
     return send_event({"type": name, **payload}, name)

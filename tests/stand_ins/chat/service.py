@@ -31,10 +31,8 @@ from tests.stand_ins.dialect import (
     Dialect,
     Frame,
     ReceivedRequest,
-    SendBytes,
     SimulatedReply,
     parse_object,
-    pause,
     read_bearer_token,
     send_event,
 )
@@ -50,7 +48,6 @@ from tests.stand_ins.service_state import (
     hash_text,
 )
 from thinklsp.offline.scenario import (
-    RawPart,
     RedactedPart,
     ScenarioStep,
     ScriptedStopReason,
@@ -190,8 +187,6 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
         for message in conversation.messages
     ]
     return NeutralRequest(
-        accepted.context.owner.model,
-        conversation.system,
         accepted.context.options.tools,
         conversation.state,
         hash_json(messages),
@@ -394,11 +389,6 @@ class _Writer(AnswerWriter[TimedDelta]):
         figures = 10**8 + int(digest[:12], 16) % (9 * 10**8)
         return self._flavour.call_ids.format(number=number, digest=digest, figures=figures)
 
-    def _write_raw(self, part: RawPart) -> Iterator[TimedDelta]:
-        self._count_tokens(json.dumps(part.raw, default=str))
-        # Send raw blocks from the scenario unchanged, without adding any fields.
-        yield part.delay_ms + self._interval_ms, part.raw
-
     def _build_delta(self, value: Mapping[str, Any]) -> TimedDelta:
         return self._interval_ms, _add_role(value, self._flavour)
 
@@ -410,13 +400,13 @@ def stream_completion(message: ChatCompletion) -> Iterator[Frame]:
     context = message.context
     flavour = context.flavour
     if flavour.details:
-        yield SendBytes(flavour.comment, is_counted=False)
+        yield flavour.comment
     if not flavour.named_chunks:
         content = None if flavour.opens_with_null else ""
         yield _build_chunk(context, {"role": "assistant", "content": content}, **_build_running_usage(message, 0))
     count = 0
     for silence, value in message.deltas:
-        yield from pause(silence)
+        yield silence
         if value is not None:
             count += 1
             yield _build_chunk(context, value, **_build_running_usage(message, count))
@@ -426,7 +416,7 @@ def stream_completion(message: ChatCompletion) -> Iterator[Frame]:
     yield _build_chunk(context, last, ending=_build_ending(message), **closing, **_build_timings(message))
     if include_usage and flavour.usage_on == "own_chunk":
         yield send_event({**_build_head(context), "choices": [], "usage": message.usage, **_build_timings(message)})
-    yield SendBytes(b"data: [DONE]\n\n")
+    yield b"data: [DONE]\n\n"
 
 
 def encode_stream_error(context: ChatAnswerContext, rejection: RequestRejected) -> bytes:
@@ -434,17 +424,17 @@ def encode_stream_error(context: ChatAnswerContext, rejection: RequestRejected) 
     error = build_error_value(rejection, context.flavour.envelope)
     match context.flavour.broken:
         case "data":
-            return send_event({"error": error}).data
+            return send_event({"error": error})
         case "event":
-            return send_event({"error": error}, "error").data
+            return send_event({"error": error}, "error")
         case "text":
-            return send_event({"error": str(rejection)}).data
+            return send_event({"error": str(rejection)})
         case "choices":
             chunk_error = {**error, "metadata": {"error_type": rejection.kind}}
             ending = {"finish_reason": "error", "native_finish_reason": None}
-            return _build_chunk(context, {"content": ""}, ending=ending, error=chunk_error).data
+            return _build_chunk(context, {"content": ""}, ending=ending, error=chunk_error)
         case "silence":
-            return _build_chunk(context, _add_role({}, context.flavour)).data
+            return _build_chunk(context, _add_role({}, context.flavour))
         case _:
             assert_never(context.flavour.broken)
 
@@ -455,7 +445,7 @@ def _add_role(value: Mapping[str, Any], flavour: Flavour) -> Mapping[str, Any]:
 
 def _build_chunk(
     context: ChatAnswerContext, delta: Mapping[str, Any], *, ending: Mapping[str, Any] | None = None, **more: Any
-) -> SendBytes:
+) -> bytes:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **(ending or {})}
     return send_event({**_build_head(context), "choices": [choice], **more})
 

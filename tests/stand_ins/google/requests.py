@@ -261,23 +261,20 @@ class GoogleConversation:
     turn_start: int
 
 
-def read_conversation(body: Mapping[str, Any], own_parts: frozenset[str]) -> GoogleConversation:
-    """Check the conversation in a parsed request body and return the conversation.
-
-    `own_parts` contains the fields of parts that the scenario defines. Raises RequestRejected.
-    """
+def read_conversation(body: Mapping[str, Any]) -> GoogleConversation:
+    """Check the conversation in a parsed request body and return the conversation. Raises RequestRejected."""
     if not body["contents"]:
         _reject_field("contents", "contents is not specified")
-    contents = tuple(_read_content(value, number, own_parts) for number, value in enumerate(body["contents"]))
+    contents = tuple(_read_content(value, number) for number, value in enumerate(body["contents"]))
     if body.get("system_instruction"):
-        _read_content({**body["system_instruction"], "role": "user"}, -1, own_parts)
+        _read_content({**body["system_instruction"], "role": "user"}, -1)
     _check_ends(contents)
     _check_turns(contents)
     turns = [content.number + 1 for content in contents if content.role == "user" and not content.responses]
     return GoogleConversation(contents, read_conversation_state(_iter_parts(contents)), max(turns, default=0))
 
 
-def _read_content(value: Mapping[str, Any], number: int, own_parts: frozenset[str]) -> GoogleContent:
+def _read_content(value: Mapping[str, Any], number: int) -> GoogleContent:
     content = GoogleContent(number, value.get("role") or "user", tuple(value.get("parts") or ()))
     place = f"contents[{number}].parts"
     if content.role not in ("user", "model"):
@@ -285,14 +282,14 @@ def _read_content(value: Mapping[str, Any], number: int, own_parts: frozenset[st
     if not content.parts:
         _reject_field(place, "contents.parts must not be empty.")
     for index, part in enumerate(content.parts):
-        _check_part(part, f"{place}[{index}]", content.role, own_parts)
+        _check_part(part, f"{place}[{index}]", content.role)
     return content
 
 
-def _check_part(part: Mapping[str, Any], place: str, role: str, own_parts: frozenset[str]) -> None:
-    if unknown := part.keys() - Part.model_fields.keys() - own_parts:
+def _check_part(part: Mapping[str, Any], place: str, role: str) -> None:
+    if unknown := part.keys() - Part.model_fields.keys():
         reject(f"Invalid JSON payload received. Unknown name \"{min(unknown)}\" at '{place}': Cannot find field.")
-    fields = [name for name in part if name in _DATA_FIELDS or name in own_parts]
+    fields = [name for name in part if name in _DATA_FIELDS]
     if len(fields) > 1:
         reject(f"Invalid value at '{place}' (oneof), oneof field 'data' is already set. Cannot set '{fields[1]}'")
     is_signed = role == "model" and "thought_signature" in part

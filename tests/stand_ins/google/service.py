@@ -19,7 +19,6 @@ from tests.stand_ins.dialect import (
     SimulatedReply,
     WholeReply,
     parse_object,
-    pause,
     send_event,
 )
 from tests.stand_ins.google.replay import (
@@ -64,7 +63,7 @@ from thinklsp.offline.scenario import (
     ThinkingPart,
     ToolPart,
 )
-from thinklsp.offline.script import NeutralRequest, Script
+from thinklsp.offline.script import NeutralRequest
 
 # Headers for the retry delay in other services. They are removed, because Gemini sends the delay in the error's body.
 _DELAY_HEADERS = frozenset({"retry-after", "retry-after-ms", "x-should-retry"})
@@ -75,7 +74,6 @@ _OWN_PATHS = re.compile(r"/v1(beta|alpha)/(?!openai/)")
 _FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
     "end_turn": "STOP",
     "tool_use": "STOP",
-    "stop_sequence": "STOP",
     "max_tokens": "MAX_TOKENS",
     "context_window": "MAX_TOKENS",
     "pause_turn": "CONTINUATION",
@@ -101,13 +99,6 @@ class GoogleDialect(Dialect):
     # Gemini does not send pings.
     ping = b""
     errors = ErrorTable("google")
-
-    def __init__(self, script: Script) -> None:
-        super().__init__(script)
-        blocks = [block for turn in script.scenario.turn for step in turn.step for block in step.parts]
-        raw = [block.raw for block in blocks if isinstance(block, RawPart) and block.dialect == "google"]
-        # Clients send the scenario's raw parts back, so requests may contain them.
-        self._own_parts = frozenset(name for part in raw for name in part)
 
     def can_answer(self, request: ReceivedRequest) -> bool:
         return _OWN_PATHS.match(unquote(request.path)) is not None
@@ -155,14 +146,14 @@ class GoogleDialect(Dialect):
         chunks = _write_response(answer, accepted.context, input_usage, self._signer)
 
         def encode_error(error: RequestRejected) -> bytes:
-            return send_event(self._build_error_value(request, error)).data
+            return send_event(self._build_error_value(request, error))
 
         return self._build_stream(request, answer, _stream(chunks), encode_error)
 
     def _check_request(self, request: ReceivedRequest, traits: GoogleTraits, key: str) -> _AcceptedRequest:
         body = read_request(parse_object(request.body))
         mode = check_options(body, traits)
-        conversation = read_conversation(body, self._own_parts)
+        conversation = read_conversation(body)
         answers = SignatureCheck(traits, key, self._signer).count_answers(conversation)
         contents = hash_json(body["contents"])
         answer_count = self._count_earlier_answers(body.get("continuation_token"), traits, key, contents)
@@ -194,10 +185,7 @@ def _find_traits(name: str) -> GoogleTraits:
 
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     body, context, talk = accepted.body, accepted.context, accepted.conversation.state
-    system = body.get("system_instruction") or {}
     return NeutralRequest(
-        context.traits.id,
-        "\n".join(str(part["text"]) for part in system.get("parts") or () if "text" in part),
         frozenset(str(declaration["name"]) for declaration in list_declarations(body)),
         replace(talk, answers=accepted.answers + context.answer_count),
         f"{context.contents} {context.answer_count}",
@@ -206,7 +194,7 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
 
 def _stream(chunks: tuple[TimedChunk, ...]) -> Iterator[Frame]:
     for wait, chunk in chunks:
-        yield from pause(wait)
+        yield wait
         yield send_event(chunk)
 
 
@@ -314,8 +302,7 @@ class _Writer:
                 case ToolPart():
                     self._write_tool_call(part, parallel=not part.delay_ms)
                 case RawPart():
-                    raw = json.loads(json.dumps(part.raw, default=str))
-                    self._append_chunk(raw, output=estimate_tokens(json.dumps(raw)))
+                    raise NotImplementedError
                 case _:
                     assert_never(part)
         self._finish_chunks()

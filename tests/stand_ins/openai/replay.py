@@ -56,13 +56,12 @@ class CompactionState:
 
 
 class IssuedItems:
-    """The items that the stand-in has sent. Raw items from the scenario are not checked when they come back."""
+    """The items that the stand-in has sent."""
 
     def __init__(self, signer: StateSigner) -> None:
         self._signer = signer
         # Maps the ID of an item to all items of its answer, and to its own place among them.
         self.places: BoundedDict[str, tuple[Sequence[InputItem], int]] = BoundedDict(_MAX_ITEMS)
-        self._raw_items: BoundedDict[str, None] = BoundedDict(_MAX_ITEMS)
 
     def remember(self, answer: Sequence[InputItem]) -> None:
         for place, item in enumerate(answer):
@@ -80,12 +79,6 @@ class IssuedItems:
         if item.get("id") not in (None, state.id):
             reject_unverified(item, _OTHER_ITEM)
         return state
-
-    def add_raw_item(self, item: Mapping[str, Any]) -> None:
-        self._raw_items[hash_json(item)] = None
-
-    def is_raw_item(self, item: Any) -> bool:
-        return isinstance(item, dict) and hash_json(item) in self._raw_items
 
 
 @dataclass(slots=True)
@@ -120,7 +113,7 @@ class OpenAiReplayCheck:
         """Check all items in the request. Raises RequestRejected for the first invalid item."""
         replay = OpenAiReplay(self._chain[-1])
         for index, item in enumerate(self._items):
-            if item["type"] in ("reasoning", COMPACTION) and not self._issued.is_raw_item(item):
+            if item["type"] in ("reasoning", COMPACTION):
                 (self._check_compaction if item["type"] == COMPACTION else self._check_reasoning)(index, item, replay)
         _check_unique([item["id"] for item in self._items if isinstance(item.get("id"), str)])
         self._check_order()
@@ -179,7 +172,7 @@ class OpenAiReplayCheck:
     def _find_place(self, index: int, item: InputItem) -> tuple[Sequence[InputItem], int]:
         """Return an item's answer and its place in the answer. Other items are their own answer."""
         item_id = self._states[index].id if index in self._states else item.get("id")
-        if item_id is None or item["type"] == COMPACTION or self._issued.is_raw_item(item):
+        if item_id is None or item["type"] == COMPACTION:
             return (item,), 0
         if item_id not in self._issued.places:
             raise RequestRejected(404, f"Item with id '{item_id}' not found.", param="input")

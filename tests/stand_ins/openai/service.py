@@ -17,10 +17,8 @@ from tests.stand_ins.dialect import (
     Dialect,
     Frame,
     ReceivedRequest,
-    SendBytes,
     SimulatedReply,
     parse_object,
-    pause,
     read_bearer_token,
     send_event,
 )
@@ -57,7 +55,7 @@ from tests.stand_ins.service_state import (
     estimate_tokens,
     hash_text,
 )
-from thinklsp.offline.scenario import RawPart, RedactedPart, ScenarioStep, TextPart, ThinkingPart, ToolPart
+from thinklsp.offline.scenario import RedactedPart, ScenarioStep, TextPart, ThinkingPart, ToolPart
 from thinklsp.offline.script import NeutralRequest, Script
 
 _CACHE_MINIMUM = 1024
@@ -130,8 +128,7 @@ class OpenAiDialect(Dialect):
             {"type": "message", **item} if isinstance(item, dict) and "role" in item else item for item in request.input
         ]
         for index, item in enumerate(items):
-            if not self._issued.is_raw_item(item):
-                check_item(item, ("input", index))
+            check_item(item, ("input", index))
         if not items:
             reject_missing("input")
         conversation = read_conversation(items)
@@ -151,9 +148,6 @@ class OpenAiDialect(Dialect):
         items = _Writer(answer, accepted, self._issued).write_all()
         if accepted.options.compact_at is not None and input_usage.total >= accepted.options.compact_at:
             items = [_build_compaction(accepted, self._issued), *items]
-        for entry in items:
-            if entry.is_raw:
-                self._issued.add_raw_item(entry.item)
         frames = tuple(_stream_response(answer, accepted, items, input_usage))
         event = answer.fault and answer.fault.error_event
         number = len(frames) if event is None else event.after_events
@@ -161,7 +155,7 @@ class OpenAiDialect(Dialect):
         def encode_error(error: RequestRejected) -> bytes:
             """Encode an error event, whose fields are at the top level."""
             fields = {"code": error.code or error.kind, "message": str(error), "param": None}
-            return send_event({"type": "error", "sequence_number": number, **fields}, "error").data
+            return send_event({"type": "error", "sequence_number": number, **fields}, "error")
 
         return self._build_stream(request, answer, frames, encode_error)
 
@@ -175,10 +169,8 @@ def _check_key(headers: Mapping[str, str]) -> str:
 
 
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
-    conversation, instructions = accepted.conversation, accepted.body.get("instructions")
+    conversation = accepted.conversation
     return NeutralRequest(
-        str(accepted.body["model"]),
-        "\n".join(filter(None, (instructions, conversation.system))),
         accepted.tools,
         conversation.state,
         build_prefix_chain(None, conversation.items)[-1],
@@ -217,7 +209,7 @@ class StreamedItem:
     """A complete item and the events that stream it.
 
     `start` is the item in its first event. Each entry in `events` is an event and the pause before it in milliseconds.
-    `pause_ms` is the pause before the end of the item. If `is_raw` is true, the scenario defines the item's JSON.
+    `pause_ms` is the pause before the end of the item.
     """
 
     item: Mapping[str, Any]
@@ -226,11 +218,10 @@ class StreamedItem:
     delay_ms: int = 0
     pause_ms: int = 0
     tokens: int = 0
-    is_raw: bool = False
 
     @property
     def is_reasoning(self) -> bool:
-        return self.item["type"] == "reasoning" and not self.is_raw
+        return self.item["type"] == "reasoning"
 
 
 def _build_compaction(accepted: _AcceptedRequest, issued: IssuedItems) -> StreamedItem:
@@ -308,10 +299,6 @@ class _Writer(AnswerWriter[StreamedItem]):
         phase = "commentary" if calls else "final_answer"
         yield self._build_message(content, phase, self._find_status(number), part.delay_ms)
 
-    def _write_raw(self, part: RawPart) -> Iterator[StreamedItem]:
-        tokens = estimate_tokens(json.dumps(part.raw, default=str))
-        yield StreamedItem(part.raw, part.raw, (), part.delay_ms, tokens=tokens, is_raw=True)
-
     def _build_message(self, content: Mapping[str, Any], phase: str, status: str, delay_ms: int) -> StreamedItem:
         item: dict[str, Any] = {"id": _make_id("msg"), "type": "message", "status": status, "role": "assistant"}
         item["content"] = [content]
@@ -366,7 +353,7 @@ def _stream_response(
 ) -> Iterator[Frame]:
     number = 0
 
-    def build_event(name: str, **payload: Any) -> SendBytes:
+    def build_event(name: str, **payload: Any) -> bytes:
         nonlocal number
         number += 1
         return send_event({"type": name, "sequence_number": number - 1, **payload}, name)
@@ -375,12 +362,12 @@ def _stream_response(
     yield build_event("response.created", response=head)
     yield build_event("response.in_progress", response=head)
     for index, entry in enumerate(items):
-        yield from pause(entry.delay_ms)
+        yield entry.delay_ms
         yield build_event("response.output_item.added", output_index=index, item=entry.start)
         for silence, (name, payload) in entry.events:
-            yield from pause(silence)
+            yield silence
             yield build_event(name, item_id=entry.item["id"], output_index=index, **payload)
-        yield from pause(entry.pause_ms)
+        yield entry.pause_ms
         yield build_event("response.output_item.done", output_index=index, item=entry.item)
     reason = "max_output_tokens" if answer.stop_reason in _INCOMPLETE_REASONS else None
     if answer.stop_reason == "refusal" and not answer.parts:

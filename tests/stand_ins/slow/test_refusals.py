@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.stand_ins.slow.talk import SCHEMA, TALKS
+from tests.stand_ins.slow.talk import MODELS, Talk
+from thinklsp.settings.model import Provider
 
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+CHAT: Provider = "openai-compatible"
 CACHE = {"cache_control": {"type": "ephemeral"}}
 OFF, MANUAL = {"type": "disabled"}, {"type": "enabled", "budget_tokens": 2000}
 ROUND = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {}}
@@ -48,7 +51,7 @@ def generation(**config: Any) -> dict[str, Any]:
 
 
 # The stand-in, a change of its usual request, and a part of the refusal.
-ROWS: list[tuple[str, dict[str, Any], str]] = [
+ROWS: list[tuple[Provider, dict[str, Any], str]] = [
     ("anthropic", {"thinking": MANUAL}, '"thinking.type.enabled" is not supported for this model.'),
     ("anthropic", {"thinking": OFF}, '"thinking.type.disabled" is not supported for this model.'),
     ("anthropic", {"thinking": {"type": "between_tools"}}, '"thinking.type.between_tools" is not supported'),
@@ -75,7 +78,11 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("openai", {"max_output_tokens": 15}, "Invalid 'max_output_tokens'"),
     ("openai", {"temperature": 0.2}, "Unsupported parameter: 'temperature' is not supported with this model."),
     ("openai", {"model": "gpt-6-astra", "reasoning": {"effort": "none"}}, "Unsupported value: 'none' is not supported"),
-    ("openai", {"model": "gpt-4.1", "include": []}, "'reasoning.effort' is not supported with this model."),
+    (
+        "openai",
+        {"model": "gpt-4.1", "include": [], "reasoning": {"effort": "low"}},
+        "'reasoning.effort' is not supported with this model.",
+    ),
     ("openai", {"model": "gpt-4.1", "reasoning": None}, "Encrypted content is not supported with this model."),
     ("openai", {"tools": [{**function()["tools"][0], "name": "a b"}]}, "Invalid 'tools[0].name'"),
     ("openai", function(strict=True), "Invalid 'tools[0].strict'"),
@@ -88,18 +95,18 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("openai", {"input": [ASKED, {**CALL, "id": "call_1"}, OUTPUT]}, "Invalid 'input[1].id'"),
     ("openai", {"input": [ASKED, BLOB]}, "The encrypted content for item rs_1 could not be verified."),
     ("openai", {"model": "missing-1"}, "The model `missing-1` does not exist"),
-    ("chat", {"messages": [USER, CALLING, USER]}, "An assistant message with 'tool_calls' must be followed by"),
-    ("chat", {"messages": [USER, TOLD]}, "must be a response to a preceeding message"),
-    ("chat", {"messages": [USER, CALLING, TOLD, TOLD]}, "and there is one for each call"),
-    ("chat", {"messages": [USER, {"role": "assistant", "content": None}, USER]}, "expected a string, got null"),
-    ("chat", {"model": "deepseek-chat", "messages": [{**USER, "role": "developer"}]}, "Invalid value: 'developer'"),
-    ("chat", {"tools": []}, "Invalid 'tools'"),
-    ("chat", {"max_tokens": 9, "max_completion_tokens": 9}, "at the same time"),
-    ("chat", {"model": "deepseek-chat", "reasoning_effort": "none"}, "reasoning_effort: Invalid value 'none'"),
-    ("chat", {"model": "a/b", "reasoning": {"effort": "low", "max_tokens": 2000}}, "Only one of"),
-    ("chat", {"model": "plain-1", "reasoning_effort": "low"}, '"plain-1" does not support thinking'),
-    ("chat", {"model": "strict-1", "max_completion_tokens": 9}, "max_completion_tokens: Extra inputs are not"),
-    ("chat", {"model": "missing-1"}, "model 'missing-1' not found"),
+    (CHAT, {"messages": [USER, CALLING, USER]}, "An assistant message with 'tool_calls' must be followed by"),
+    (CHAT, {"messages": [USER, TOLD]}, "must be a response to a preceeding message"),
+    (CHAT, {"messages": [USER, CALLING, TOLD, TOLD]}, "and there is one for each call"),
+    (CHAT, {"messages": [USER, {"role": "assistant", "content": None}, USER]}, "expected a string, got null"),
+    (CHAT, {"model": "deepseek-chat", "messages": [{**USER, "role": "developer"}]}, "Invalid value: 'developer'"),
+    (CHAT, {"tools": []}, "Invalid 'tools'"),
+    (CHAT, {"max_tokens": 9, "max_completion_tokens": 9}, "at the same time"),
+    (CHAT, {"model": "deepseek-chat", "reasoning_effort": "none"}, "reasoning_effort: Invalid value 'none'"),
+    (CHAT, {"model": "a/b", "reasoning": {"effort": "low", "max_tokens": 2000}}, "Only one of"),
+    (CHAT, {"model": "plain-1", "reasoning_effort": "low"}, '"plain-1" does not support thinking'),
+    (CHAT, {"model": "strict-1", "max_completion_tokens": 9}, "max_completion_tokens: Extra inputs are not"),
+    (CHAT, {"model": "missing-1"}, "model 'missing-1' not found"),
     ("google", {"mood": 1}, 'Unknown name "mood": Cannot find field.'),
     ("google", {"contents": []}, "contents is not specified"),
     ("google", {"contents": [said("")]}, "required oneof field 'data' must have one initialized field"),
@@ -121,17 +128,23 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "changes", "words"), ROWS, ids=[f"{row[0]}: {row[2][:32]}" for row in ROWS])
-def test_request_that_breaks_a_rule_is_refused_by_name(name: str, changes: dict[str, Any], words: str) -> None:
-    talk = TALKS[name]()
-    assert words in talk.refused(talk.request("plain", **changes))
+@pytest.mark.parametrize(("provider", "changes", "words"), ROWS, ids=[f"{row[0]}: {row[2][:32]}" for row in ROWS])
+def test_request_that_breaks_a_rule_is_refused_by_name(provider: Provider, changes: dict[str, Any], words: str) -> None:
+    """Gemini's model is a part of the address."""
+    talk = Talk(provider, changes.get("model", "") if provider == "google" else "")
+    body = {**talk.say("plain"), **changes}
+    if provider == "google":
+        body.pop("model", None)
+    assert words in talk.refused(body)
 
 
-@pytest.mark.parametrize("name", TALKS)
-def test_key_window_and_form_of_a_request_are_checked(name: str) -> None:
-    talk = TALKS[name]('context_window = 500\n[[turn]]\n[[turn.step]]\nblock=[{text="Hi."}]')
-    assert talk.post(talk.request("plain"), key="")[0] in ((200,) if name == "chat" else (401, 403))
-    talk.good(talk.request("short"))
-    talk.refused(talk.request("long " * 1000))
-    for body in (b"{", b"[]", b'{"x":' + 900 * b"[" + 900 * b"]" + b"}"):
-        talk.refused(body)
+@pytest.mark.parametrize("provider", MODELS)
+def test_key_window_and_form_of_a_request_are_checked(provider: Provider) -> None:
+    talk = Talk(provider, scenario='context_window = 30_000\n[[turn]]\n[[turn.step]]\nblock=[{text="Hi."}]')
+    body = talk.say("short")
+    talk.good(body)
+    if provider != CHAT:
+        talk.refused(body, authorization="", x_api_key="", x_goog_api_key="")
+    talk.refused(talk.say("long " * 60_000))
+    for wrong in (b"{", b"[]", b'{"x":' + 900 * b"[" + 900 * b"]" + b"}"):
+        talk.refused(wrong)

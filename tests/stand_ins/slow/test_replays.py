@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.stand_ins.slow.talk import AnthropicTalk, ChatTalk, GoogleTalk, OpenAiTalk, Talk
+from tests.stand_ins.slow.talk import Talk
+from thinklsp.settings.model import Provider
 
 Items = list[Any]
 Change = Callable[[Items], object]
@@ -61,10 +63,10 @@ MESSAGES: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("model", ["claude-opus-4-8", "claude-opus-5-5"])
 def test_changed_thinking_is_refused(name: str, model: str) -> None:
     change, words = MESSAGES[name]
-    talk = AnthropicTalk()
-    body = talk.in_loop(model=model)
+    talk = Talk("anthropic", model)
+    body = talk.in_loop()
     assert talk.good(body)["stop_reason"] == "end_turn"
-    assert "Invalid `signature`" in AnthropicTalk().refused(body), "another process has other signatures"
+    assert "Invalid `signature`" in Talk("anthropic", model).refused(body), "another process has other signatures"
     change(body["messages"][1]["content"])
     refusal = talk.refused(body)
     assert words in refusal or (model == "claude-opus-5-5" and "bound to a different conversation" in refusal)
@@ -74,9 +76,9 @@ def test_changed_thinking_is_refused(name: str, model: str) -> None:
 PREFIXES: dict[str, tuple[Callable[[Any], object], bool]] = {
     "same": (lambda body: None, True),
     "effort": (lambda body: body.update(output_config={"effort": "low"}), True),
-    "mark": (lambda body: body["tools"][0].update(cache_control={"type": "ephemeral"}), True),
-    "text as block": (lambda body: body["messages"][0].update(content=[{"type": "text", "text": "loop"}]), True),
-    "system": (lambda body: body.update(system="You help. Today is Friday."), False),
+    "mark": (lambda body: body["tools"][-1].pop("cache_control"), True),
+    "block as text": (lambda body: body["messages"][0].update(content="loop"), True),
+    "system": (lambda body: body["system"][0].update(text="You help. Today is Friday."), False),
     "tools": (lambda body: body["tools"].reverse(), False),
     "prompt": (lambda body: body["messages"][0].update(content="loop, please"), False),
     "result": (lambda body: body["messages"][2]["content"][0].update(content="another"), False),
@@ -86,7 +88,7 @@ PREFIXES: dict[str, tuple[Callable[[Any], object], bool]] = {
 @pytest.mark.parametrize("name", PREFIXES)
 def test_bound_thinking_wants_the_same_prefix(name: str) -> None:
     change, survives = PREFIXES[name]
-    talk = AnthropicTalk()
+    talk = Talk("anthropic")
     body = talk.in_loop()
     change(body)
     if survives:
@@ -103,32 +105,28 @@ def test_bound_thinking_wants_the_same_prefix(name: str) -> None:
 
 
 def test_budget_wants_thinking_at_the_start_of_the_loop() -> None:
-    talk = AnthropicTalk()
-    body = talk.in_loop(model="claude-sonnet-4-5", thinking={"type": "enabled", "budget_tokens": 2000})
+    talk = Talk("anthropic", "claude-sonnet-4-5")
+    body = talk.in_loop()
     drop_thinking(body["messages"][1]["content"])
     assert "cannot be modified" in talk.refused(body)
 
 
-@pytest.mark.parametrize("kind", [AnthropicTalk, GoogleTalk])
-def test_paused_answer_goes_on(kind: type[Talk]) -> None:
-    talk = kind()
-    body = talk.request("pause")
-    answer = talk.good(body)
-    if kind is AnthropicTalk:
-        answer = talk.good(talk.go_on(body, answer))
-        assert answer["content"][-1]["text"] == "Found."
-        return
-    token = answer["candidates"][0]["continuationToken"]
-    again = talk.good({**body, "continuationToken": token})
-    texts = [part.get("text") for part in again["candidates"][0]["content"]["parts"]]
-    assert "Found." in "".join(filter(None, texts))
-    assert "another request" in talk.refused({**talk.request("pause, please"), "continuationToken": token})
+@pytest.mark.parametrize("provider", ["anthropic", "google"])
+def test_paused_answer_goes_on(provider: Provider) -> None:
+    talk = Talk(provider)
+    talk.say("pause")
+    body = talk.go_on()
+    talk.good(body)
+    assert "Found." in str(talk.go_on())
+    if provider == "google":
+        body["contents"][0]["parts"][0]["text"] = "pause, please"
+        assert "another request" in talk.refused(body)
 
 
 NOT_READABLE = "could not be verified. Reason: Encrypted content could not be decrypted or parsed."
 NOT_FOLLOWED, NOT_REASONED = "without its required following item", "without its required 'reasoning' item"
-# Of the request: the prompt, two reasoning items, a message, two calls and their outputs.
-FIRST, SECOND, SAID, CALL, OTHER_CALL = range(1, 6)
+# Of the request: the system prompt, the prompt, three reasoning items, a message, two calls and their outputs.
+FIRST, SECOND, _THIRD, SAID, CALL = range(2, 7)
 RESPONSES: dict[str, tuple[Change, str]] = {
     "content": (bend(FIRST, "encrypted_content"), NOT_READABLE),
     "content, last letter": (bend(SECOND, "encrypted_content", -1), NOT_READABLE),
@@ -138,36 +136,36 @@ RESPONSES: dict[str, tuple[Change, str]] = {
     "second dropped": (drop(SECOND), NOT_FOLLOWED),
     "both dropped": (drop(FIRST, SECOND), NOT_REASONED),
     "message dropped": (drop(SAID), NOT_FOLLOWED),
-    "swapped": (keep(0, SECOND, FIRST, count=3), NOT_REASONED),
-    "prompt between": (lambda items: items.insert(SECOND, dict(items[0])), NOT_FOLLOWED),
+    "swapped": (keep(0, 1, SECOND, FIRST, count=4), NOT_REASONED),
+    "prompt between": (lambda items: items.insert(SECOND, dict(items[1])), NOT_FOLLOWED),
     "made up message": (update(SAID, id="msg_made_up"), NOT_FOLLOWED),
     "made up call": (update(CALL, id="fc_made_up"), "Item with id 'fc_made_up' not found."),
     "doubled": (lambda items: items.insert(FIRST, dict(items[FIRST])), "Duplicate item found"),
-    "output dropped": (drop(6), "No tool output found for function call"),
+    "output dropped": (drop(8), "No tool output found for function call"),
 }
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-@pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-5.4", "gpt-6.2-sol"])
+@pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-5.6-sol", "gpt-6.2-sol"])
 def test_changed_reasoning_is_refused(name: str, model: str) -> None:
     change, words = RESPONSES[name]
-    talk = OpenAiTalk()
-    body = talk.in_loop(model=model)
+    talk = Talk("openai", model)
+    body = talk.in_loop()
     assert talk.good(body)["output"][-1]["content"][0]["text"] == "Done with result 1."
-    assert "could not be verified" in OpenAiTalk().refused(body), "another process has other keys"
+    assert "could not be verified" in Talk("openai", model).refused(body), "another process has other keys"
     if model != "gpt-6.2-sol":
         assert "organization_id did not match" in talk.refused(body, key="another")
     change(body["input"])
     assert words in talk.refused(body)
 
 
-# Changes of a request in a tool loop, and how many of its three reasoning items still fit where they are bound.
+# Changes of a request in a tool loop, and how many of its four reasoning items still fit where they are bound.
 BOUND: dict[str, tuple[Callable[[Any], object], int]] = {
-    "same": (lambda body: None, 3),
-    "effort": (lambda body: body.update(reasoning={"effort": "low"}), 3),
+    "same": (lambda body: None, 4),
+    "effort": (lambda body: body.update(reasoning={"effort": "low"}), 4),
     "tools": (lambda body: body["tools"].reverse(), 0),
-    "prompt": (lambda body: body["input"][0].update(content="loop, please"), 0),
-    "output": (lambda body: body["input"][6].update(output="another"), 2),
+    "prompt": (lambda body: body["input"][1].update(content="loop, please"), 0),
+    "output": (lambda body: body["input"][8].update(output="another"), 3),
     "model": (lambda body: body.update(model="gpt-6.2-luna"), 0),
 }
 
@@ -175,21 +173,22 @@ BOUND: dict[str, tuple[Callable[[Any], object], int]] = {
 @pytest.mark.parametrize("name", BOUND)
 def test_bound_reasoning_that_no_longer_fits_is_dropped(name: str) -> None:
     change, kept = BOUND[name]
-    talk = OpenAiTalk()
-    body = talk.in_loop(model="gpt-6.2-sol")
+    talk = Talk("openai", "gpt-6.2-sol")
+    body = talk.in_loop()
     ids = [item["id"] for item in body["input"] if item["type"] == "reasoning"]
     change(body)
     assert [entry["id"] for entry in talk.good(body)["input_transformations"]] == ids[kept:]
 
 
 def test_note_of_a_compaction_replaces_what_is_before_it() -> None:
-    talk = OpenAiTalk()
-    body = talk.request("plain " * 400, context_management=[{"type": "compaction", "compact_threshold": 100}])
-    answer = talk.good(body)
-    assert answer["output"][0]["type"] == "compaction"
-    again = talk.go_on(body, answer, "plain")
-    assert talk.good(again)["usage"]["input_tokens"] < answer["usage"]["input_tokens"]
-    bend(1, "encrypted_content")(again["input"])
+    talk = Talk("openai")
+    talk.request = replace(talk.request, compact_at=100)
+    used = talk.good(talk.say("plain " * 4000))["usage"]["input_tokens"]
+    talk.go_on()
+    again = talk.say("plain")
+    assert talk.good(again)["usage"]["input_tokens"] < used
+    [place] = [place for place, item in enumerate(again["input"]) if item["type"] == "compaction"]
+    bend(place, "encrypted_content")(again["input"])
     assert NOT_READABLE in talk.refused(again)
 
 
@@ -214,39 +213,35 @@ DETAILS: dict[str, Change] = {
 @pytest.mark.parametrize("name", DETAILS)
 @pytest.mark.parametrize("model", ROUTED)
 def test_changed_details_are_refused(name: str, model: str) -> None:
-    talk = ChatTalk()
-    body = talk.request(model=model)
-    body = talk.go_on(body, talk.good(body))
+    talk = Talk("openai-compatible", model)
+    body = talk.in_loop(1)
     talk.good(body)
     assert "Provider returned error" in talk.refused(body, key="another")
-    DETAILS[name](body["messages"][1]["reasoning_details"])
+    DETAILS[name](body["messages"][2]["reasoning_details"])
     assert "Provider returned error" in talk.refused(body)
 
 
 def test_deepseek_wants_its_reasoning_back_in_the_current_turn() -> None:
-    talk = ChatTalk()
-    body = talk.request(model="deepseek-reasoner")
-    body = talk.go_on(body, talk.good(body))
-    talk.good(body)
-    answer = body["messages"][1]
-    kept = answer.pop("reasoning_content")
+    talk = Talk("openai-compatible", "deepseek-reasoner")
+    body = talk.in_loop(1)
+    answer = body["messages"][2]
+    answer.pop("reasoning_content")
     assert talk.refused(body) == MUST
     answer["reasoning_content"] = "Else."
     assert talk.refused(body) == MUST
-    answer["reasoning_content"] = kept
-    body = talk.go_on(body, talk.good(body))
-    body = talk.go_on(body, talk.good(body), "plain")
-    body["messages"][1].pop("reasoning_content")
+    talk.go_on()
+    talk.go_on()
+    body = talk.say("plain")
+    body["messages"][2].pop("reasoning_content")
     talk.good(body)
 
 
 def test_strict_gateway_refuses_any_echo() -> None:
-    talk = ChatTalk()
-    body = talk.request(model="strict-1")
-    body = talk.go_on(body, talk.good(body))
-    assert "Extra inputs are not permitted" in talk.refused(body)
-    body["messages"][1].pop("reasoning_content")
+    talk = Talk("openai-compatible", "strict-1")
+    body = talk.in_loop(1)
     talk.good(body)
+    body["messages"][2]["reasoning_content"] = "First I think."
+    assert "Extra inputs are not permitted" in talk.refused(body)
 
 
 MISSING = "Function call is missing a thought_signature in functionCall parts."
@@ -270,7 +265,6 @@ def encode_urlsafe(signature: str) -> str:
 # Changes of the first answer, and the refusal; None: there is none.
 CONTENTS: dict[str, tuple[Change, str | None]] = {
     "url-safe": (sign(encode_urlsafe), None),
-    "thoughts dropped": (lambda p: p.__setitem__(slice(None), [part for part in p if not part.get("thought")]), None),
     "dummy": (sign(lambda _: DUMMY), None),
     "no signature": (lambda parts: find_calls(parts)[0].pop("thoughtSignature"), MISSING),
     "letter": (sign(lambda text: text[:60] + ("A" if text[60] != "A" else "B") + text[61:]), CORRUPTED),
@@ -286,10 +280,10 @@ CONTENTS: dict[str, tuple[Change, str | None]] = {
 @pytest.mark.parametrize("name", CONTENTS)
 def test_changed_signature_is_refused(name: str) -> None:
     change, words = CONTENTS[name]
-    talk = GoogleTalk()
+    talk = Talk("google")
     body = talk.in_loop()
     assert talk.refused(body, key="another") == CORRUPTED
-    assert GoogleTalk().refused(body) == CORRUPTED
+    assert Talk("google").refused(body) == CORRUPTED
     change(body["contents"][1]["parts"])
     if words is None:
         talk.good(body)

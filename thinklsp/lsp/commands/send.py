@@ -17,7 +17,6 @@ from thinklsp.lsp.chats.chat import PendingPrompt
 from thinklsp.lsp.chats.chat_context import collect_context
 from thinklsp.lsp.chats.chat_documents import ChatAnswer
 from thinklsp.lsp.editor.arguments import SendArguments, parse_arguments
-from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, TurnRun
@@ -32,14 +31,14 @@ def register(server: ThinkLspServer) -> None:
         Raise ThinkLspError with a message for the user if the turn cannot start.
         """
         assistant = await server.load()
-        uri, work_done = parse_arguments(SendArguments, params).uri, server.find_progress(params)
+        uri, progress = parse_arguments(SendArguments, params).uri, server.find_progress(params)
         # Wait, because the text of a cancelled turn may not have been written to the document yet.
         await assistant.chat.wait_for_previous(uri)
         exchange = assistant.chat.begin(uri)
         view = assistant.snapshots.create_view()
         run: TurnRun | None = None
         try:
-            run = await _Submission(assistant, exchange, work_done).prepare_run(view)
+            run = await _Submission(assistant, exchange, progress).prepare_run(view)
         finally:
             if run is None:
                 assistant.chat.finish(exchange)
@@ -54,10 +53,10 @@ def _finish(assistant: Assistant, exchange: PendingPrompt, run: TurnRun) -> None
 class _Submission:
     """A prompt that is being sent: its slash commands, then a turn with the rest."""
 
-    def __init__(self, assistant: Assistant, exchange: PendingPrompt, work_done: WorkDone) -> None:
+    def __init__(self, assistant: Assistant, exchange: PendingPrompt, progress: TurnProgress) -> None:
         self._assistant = assistant
         self._exchange = exchange
-        self._work_done = work_done
+        self._progress = progress
         self._parsed = parse_slash_commands(exchange.chat.prompt)
 
     async def prepare_run(self, view: WorkspaceView) -> TurnRun:
@@ -70,7 +69,7 @@ class _Submission:
         request, new_notices = self._build_request(view, session_id)
         run = await self._assistant.turns.prepare_run(
             request,
-            self._work_done,
+            self._progress,
             uri=exchange.uri,
             deliver=self._create_answer_sink(),
             notices=(*notices, *new_notices),
@@ -84,7 +83,7 @@ class _Submission:
         clears = not parsed.problems and any(each.command.name == "clear" for each in parsed.invocations)
         first = session_id or (await sessions.create()).id
         last = (await sessions.create()).id if clears else first
-        releases = [engine.claims.claim(claimed, self._work_done.turn_id) for claimed in (first, last)]
+        releases = [engine.claims.claim(claimed, self._progress.turn_id) for claimed in (first, last)]
 
         def release() -> None:
             for release_session in releases:
@@ -99,7 +98,7 @@ class _Submission:
                     await engine.store.release(claimed)
 
         self._assistant.chat.assign_session(self._exchange, first)
-        return self._assistant.turns.create_run(last, self._exchange.uri, TurnProgress(self._work_done), work, release)
+        return self._assistant.turns.create_run(last, self._exchange.uri, self._progress, work, release)
 
     async def _run_commands(self, run: TurnRun, session_id: str, cleared: str, notices: tuple[str, ...]) -> Result:
         """Run the commands in order until one fails, then send the rest of the prompt.

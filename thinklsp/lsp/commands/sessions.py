@@ -12,7 +12,7 @@ from lsprotocol.types import ExecuteCommandParams
 from thinklsp.core.errors import SessionError
 from thinklsp.engine import Engine
 from thinklsp.engine.results import Result
-from thinklsp.engine.session_commands import SessionCommands, SessionScope, build_usage_report
+from thinklsp.engine.session_commands import SessionCommands, build_usage_report
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
 from thinklsp.lsp.assistant import Assistant
 from thinklsp.lsp.editor.arguments import ChoiceArguments, SessionsArguments, UsageArguments, parse_arguments
@@ -71,7 +71,7 @@ async def run_op(assistant: Assistant, arguments: SessionsArguments) -> object:
     """
     for name in sorted(arguments.model_fields_set - {"op", "session_id"} - _FIELDS[arguments.op]):
         raise InvalidParams(f"`{_NAMES.get(name, name)}` is not a field of the op `{arguments.op}`.")
-    commands = SessionCommands(assistant.engine.store, SessionScope(assistant.snapshots.key), assistant.engine)
+    commands = SessionCommands(assistant.engine.store, assistant.snapshots.key, assistant.engine)
     session_id = arguments.session_id
     match arguments.op:
         case "list":
@@ -110,7 +110,7 @@ async def _delete(assistant: Assistant, commands: SessionCommands, session_id: s
 
 
 async def _report_usage(engine: Engine, workspace: str, requested_id: str | None) -> Result:
-    commands = SessionCommands(engine.store, SessionScope(workspace))
+    commands = SessionCommands(engine.store, workspace)
     try:
         session_id = (await commands.find(requested_id)).id
     except SessionError:

@@ -36,8 +36,8 @@ from thinklsp.lsp.editor.arguments import (
     to_line_numbers,
     to_lsp_range,
 )
-from thinklsp.lsp.editor.client import WorkDone
 from thinklsp.lsp.editor.connection_state import ConnectionState
+from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.edits.edit_applier import FindScope, find_no_scope
 from thinklsp.lsp.server import ThinkLspServer
 from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery
@@ -58,9 +58,9 @@ def register(server: ThinkLspServer) -> None:
     @server.command("thinklsp.action")
     async def run_action(params: ExecuteCommandParams) -> Result | None:
         assistant = await server.load()
-        arguments, work_done = args.parse_arguments(args.ActionArguments, params), server.find_progress(params)
+        arguments, progress = args.parse_arguments(args.ActionArguments, params), server.find_progress(params)
         run = _run_review if arguments.name == "review" else _run_action
-        return await run(assistant, arguments, work_done)
+        return await run(assistant, arguments, progress)
 
     @server.command("thinklsp.compact")
     async def compact(params: ExecuteCommandParams) -> Result:
@@ -86,7 +86,7 @@ def _build_common(
     return common
 
 
-async def _run_chat(assistant: Assistant, arguments: args.ChatArguments, work_done: WorkDone) -> Result | None:
+async def _run_chat(assistant: Assistant, arguments: args.ChatArguments, progress: TurnProgress) -> Result | None:
     state, uri, prompt = assistant.state, arguments.uri, arguments.prompt
     common = _build_common(assistant, arguments)
     if uri is None and arguments.range is not None:
@@ -114,11 +114,11 @@ async def _run_chat(assistant: Assistant, arguments: args.ChatArguments, work_do
         session_id=arguments.session_id,
     )
     token = arguments.partial_result_token
-    shows = work_done.is_watched or token is not None
+    shows = progress.is_watched or token is not None
     return await _launch(
         assistant,
         request,
-        work_done,
+        progress,
         token=token,
         find_scope=find_no_scope if uri is None else _create_scope_finder(state, uri, _to_range(arguments.range)),
         deliver=None if shows else _create_answer_sink(assistant, prompt),
@@ -126,7 +126,7 @@ async def _run_chat(assistant: Assistant, arguments: args.ChatArguments, work_do
     )
 
 
-async def _run_action(assistant: Assistant, arguments: args.ActionArguments, work_done: WorkDone) -> Result | None:
+async def _run_action(assistant: Assistant, arguments: args.ActionArguments, progress: TurnProgress) -> Result | None:
     state, instruction = assistant.state, arguments.instruction or ""
     subject = require_target(state, arguments.uri, arguments.range, arguments.version)
     name = arguments.name or ("fix" if subject.problems else "edit")
@@ -154,18 +154,18 @@ async def _run_action(assistant: Assistant, arguments: args.ActionArguments, wor
     )
     token = arguments.partial_result_token
     # A work-done token does not mean that the editor shows the answer: editors send a token for every menu entry.
-    shows = token is not None or (work_done.is_watched and name not in CHAT_ACTIONS)
+    shows = token is not None or (progress.is_watched and name not in CHAT_ACTIONS)
     edits = name not in CHAT_ACTIONS and (own_action is None or own_action.tools == "all")
     mention = _format_mention(view, subject)
     prompt = f"{remove_comment_note(instruction or name)} {mention}"
     sink = _create_message_sink(state) if edits else _create_answer_sink(assistant, prompt)
     deliver = None if shows else sink
     return await _launch(
-        assistant, request, work_done, token=token, uri=subject.uri, find_scope=find_scope, deliver=deliver
+        assistant, request, progress, token=token, uri=subject.uri, find_scope=find_scope, deliver=deliver
     )
 
 
-async def _run_review(assistant: Assistant, arguments: args.ActionArguments, work_done: WorkDone) -> Result | None:
+async def _run_review(assistant: Assistant, arguments: args.ActionArguments, progress: TurnProgress) -> Result | None:
     """Review a file or the changes in a folder. By default, review the changes in the working tree."""
     common = _build_common(assistant, arguments)
     view: WorkspaceView = common["view"]
@@ -185,13 +185,13 @@ async def _run_review(assistant: Assistant, arguments: args.ActionArguments, wor
     token = arguments.partial_result_token
     words = arguments.instruction or "review"
     prompt = f"{words}: {name}" if uri is None or is_folder else f"{words} {format_mention(uri, view, None)}"
-    deliver = None if token is not None or work_done.is_watched else _create_answer_sink(assistant, prompt)
-    return await _launch(assistant, request, work_done, token=token, uri=None if is_folder else uri, deliver=deliver)
+    deliver = None if token is not None or progress.is_watched else _create_answer_sink(assistant, prompt)
+    return await _launch(assistant, request, progress, token=token, uri=None if is_folder else uri, deliver=deliver)
 
 
-async def _launch(assistant: Assistant, request: TurnRequest, work_done: WorkDone, **options: Any) -> Result:
+async def _launch(assistant: Assistant, request: TurnRequest, progress: TurnProgress, **options: Any) -> Result:
     """Start a turn. `options` are those of `TurnRegistry.prepare_run`."""
-    return await assistant.turns.launch_run(await assistant.turns.prepare_run(request, work_done, **options))
+    return await assistant.turns.launch_run(await assistant.turns.prepare_run(request, progress, **options))
 
 
 async def _find_newest_session(assistant: Assistant) -> str:

@@ -135,31 +135,20 @@ class EditorBridge:
     async def _fetch_reports(
         self, uri: str | None
     ) -> tuple[tuple[ReportedDiagnostics, ...] | None, EditorFailure | None]:
-        """Return the editor's diagnostics, or the reason why none are available.
-
-        Retry once if the user types during the request.
-        """
-        reports: tuple[ReportedDiagnostics, ...] | None = None
-        failed: EditorFailure | None = None
+        """Return the editor's diagnostics, or the reason why none are available."""
         if not self._can_answer("diagnostics"):
-            return reports, failed
+            return None, None
         try:
             async with asyncio.timeout(_MAX_QUERY_SECONDS):
-                for _ in range(2):
-                    before = {document.uri: document.version for document in self._documents.list_documents()}
-                    parsed = parse_reports(await self._ask("diagnostics", {} if uri is None else {"uri": uri}))
-                    if parsed is None:
-                        failed = "unreadable"
-                        break
-                    reports = parsed
-                    await self._wait_for_documents(reports)
-                    if not any(self._has_changed_since(report, before) for report in reports):
-                        break
+                reports = parse_reports(await self._ask("diagnostics", {} if uri is None else {"uri": uri}))
         except ClientError:
-            failed = "refused"
+            return None, "refused"
         except TimeoutError:
-            failed = "silent"
-        return reports, failed if reports is None else None
+            return None, "silent"
+        if reports is None:
+            return None, "unreadable"
+        await self._wait_for_documents(reports)
+        return reports, None
 
     def _can_answer(self, method: str) -> bool:
         return method in self._state.client.features.bridge_requests
@@ -182,12 +171,6 @@ class EditorBridge:
     def _is_behind(self, report: ReportedDiagnostics) -> bool:
         document = self._find_document(report.uri)
         return document is not None and report.version is not None and document.version < report.version
-
-    def _has_changed_since(self, report: ReportedDiagnostics, before: Mapping[str, int]) -> bool:
-        document = self._find_document(report.uri)
-        if document is None or report.version == document.version:
-            return False
-        return before.get(document.uri) != document.version
 
     def _find_document(self, uri: str) -> Document | None:
         """Return the open document for a URI, even if the editor spells the URI differently."""

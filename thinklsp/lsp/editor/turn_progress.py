@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, assert_never
+
+from lsprotocol import types
 
 from thinklsp.core.choices import ThinkingDisplay
 from thinklsp.core.events import (
@@ -27,8 +31,10 @@ from thinklsp.core.events import (
 )
 from thinklsp.core.text_safety import format_call_id, sanitize_message
 from thinklsp.core.usage import serialize_usage
-from thinklsp.lsp.editor.client import Token, WorkDone, format_seconds
+from thinklsp.lsp.editor.client import Client, Token
 
+_HEARTBEAT_SECONDS = 1.8
+_MIN_INTERVAL_SECONDS = 0.11
 # The silence of the provider is shown from this length on, while a model call runs.
 _MIN_SILENCE_SECONDS = 10.0
 _PHASES_OF_CALLS = ("thinking", "writing")
@@ -58,16 +64,30 @@ PartialResult = Mapping[str, Any]
 
 
 class TurnProgress:
-    """The content of a turn's progress reports. Call `show` for each event, then `end`.
+    """A turn's progress in the editor: reports of its phases, and partial results for the tokens that ask for them.
 
-    `work_done` shows the phases. Partial-result tokens receive text, thinking, tools and notices. If a token is
-    attached during the turn, it first receives all previous values.
+    Call `begin` or `offer`, then `show` for each event, then `end`. Repeated calls have no effect. The progress may
+    begin before the turn is created and the engine is loaded.
+
+    `token` is the caller's token, or `thinklsp-<turnId>` by default. `turn_id` is the id for the new turn. `is_watched`
+    is True if the caller sent the token and waits for the end of the turn. `is_cancelled` is True if the user pressed
+    Cancel, which may happen before the turn is created. `is_launched` is True if the turn runs and will call `end`.
     """
 
-    def __init__(self, work_done: WorkDone) -> None:
-        self.work_done = work_done
-        work_done.content = self
-        self._client = work_done.client
+    def __init__(self, client: Client, title: str, token: Token | None = None) -> None:
+        self.client = client
+        self.turn_id = secrets.token_hex(8)
+        self.token = f"thinklsp-{self.turn_id}" if token is None else token
+        self.is_watched = token is not None
+        self.is_cancelled = self.is_launched = False
+        self._title = title
+        self._started = 0.0
+        self._has_begun = False
+        self._outcome: str | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        # The progress of the turn that took this prompt. Its reports are then also shown here.
+        self._leader: TurnProgress | None = None
         self._partial_tokens: list[Token] = []
         self._sent_values: list[PartialResult] = []
         self._display: ThinkingDisplay = "status"
@@ -78,6 +98,67 @@ class TurnProgress:
         self._retry: RetryScheduled | None = None
         self._retry_until = self._heard_at = 0.0
         self._retried_phase = self._interrupted_phase = self._phase
+
+    def begin(self) -> None:
+        """Send `begin` on the caller's token."""
+        self._start()
+        self._send_begin()
+
+    async def offer(self) -> None:
+        """Create the token, and send `begin` if the client accepts it.
+
+        If the turn has already ended, also send `end`. If the client rejects the token, send nothing.
+        """
+        if self._heartbeat is None:
+            self._start()
+            if await self.client.create_progress(self.token):
+                self._send_begin()
+
+    def end(self, outcome: str) -> None:
+        """Send exactly one `end`, and nothing after it.
+
+        The method does not await, so a cancellation cannot interrupt it.
+        """
+        if self._outcome is not None:
+            return
+        self._outcome = outcome
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self._source.flush()
+        self._send_end()
+
+    @property
+    def _source(self) -> TurnProgress:
+        """The progress whose content is reported."""
+        return self._leader or self
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._started = loop.time()
+        self._heartbeat = loop.create_task(self._run_heartbeat())
+
+    def _send_begin(self) -> None:
+        self._has_begun = True
+        begin = types.WorkDoneProgressBegin("thinklsp", cancellable=True, message=self._title)
+        self.client.send_progress(self.token, begin)
+        self._send_end()
+
+    def _send_end(self) -> None:
+        if self._has_begun and self._outcome is not None:
+            self.client.send_progress(self.token, types.WorkDoneProgressEnd(message=self._outcome))
+
+    async def _run_heartbeat(self) -> None:
+        """Send a report after a change, at most ten times a second, and at least every two seconds."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HEARTBEAT_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
+            self._source.flush()
+            if self._has_begun:
+                report = types.WorkDoneProgressReport(cancellable=True, message=self._source.build_message())
+                self.client.send_progress(self.token, report)
+            await asyncio.sleep(_MIN_INTERVAL_SECONDS)
 
     def use(self, partial_token: Token | None, display: ThinkingDisplay) -> None:
         """Set the options that come from the arguments and the settings."""
@@ -90,13 +171,13 @@ class TurnProgress:
         return bool(self._partial_tokens)
 
     def has_token(self, token: Token) -> bool:
-        return token == self.work_done.token or token in self._partial_tokens
+        return token == self.token or token in self._partial_tokens
 
     def attach(self, token: Token) -> None:
         """Add an unused partial-result token and send all previous values to it."""
         self.flush()
         for value in _join_deltas(self._sent_values):
-            self._client.send_progress(token, value)
+            self.client.send_progress(token, value)
         self._partial_tokens.append(token)
 
     def adopt(self, other: TurnProgress) -> None:
@@ -104,10 +185,9 @@ class TurnProgress:
         self.flush()
         notice = {"kind": "notice", "level": "info", "text": "Your prompt joined the running turn."}
         for token in other._partial_tokens:
-            self._client.send_progress(token, notice)
+            self.client.send_progress(token, notice)
         self._partial_tokens += other._partial_tokens
-        other._partial_tokens = []
-        other.work_done.content = self
+        other._partial_tokens, other._leader = [], self
 
     def show_queued(self) -> None:
         """Report that the prompt waits for the running turn of its session."""
@@ -189,9 +269,6 @@ class TurnProgress:
     def send_result(self, result: PartialResult) -> None:
         self._send_partial({"kind": "finished", "result": result})
 
-    def end(self, outcome: str) -> None:
-        self.work_done.end(outcome)
-
     def build_message(self) -> str:
         phase, cause = self._phase, ""
         if phase == "retrying" and self._retry is not None:
@@ -200,7 +277,7 @@ class TurnProgress:
             phase, cause = (
                 (self._retry.format_phase(seconds), self._retry.cause) if seconds > 0 else (self._retried_phase, "")
             )
-        parts = [phase, format_seconds(self.work_done.elapsed)]
+        parts = [phase, format_seconds(asyncio.get_running_loop().time() - self._started)]
         silence = asyncio.get_running_loop().time() - max(self._heard_at, self._retry_until)
         if phase in _PHASES_OF_CALLS and silence >= _MIN_SILENCE_SECONDS:
             parts.append(f"no data for {format_seconds(silence)}")
@@ -218,7 +295,7 @@ class TurnProgress:
                 self._retried_phase = self._phase
             self._phase = phase
             self._summary = ""
-        self.work_done.changed.set()
+        self._changed.set()
 
     def _stream(self, kind: str, delta: str) -> None:
         # Text is sent with the next report, so that a fast model does not flood the editor. Text and thinking stay in
@@ -245,7 +322,7 @@ class TurnProgress:
         start = next(steps, 0)
         self._sent_values[start:] = [value for value in self._sent_values[start:] if "delta" not in value]
         for token in self._partial_tokens:
-            self._client.send_progress(token, {"kind": "restart"})
+            self.client.send_progress(token, {"kind": "restart"})
 
     def _send_tool(self, event: ToolStarted | ToolFinished, status: str, result: str | None) -> None:
         names = {"kind": "tool", "toolCallId": format_call_id(event.call_id), "name": event.name, "title": event.title}
@@ -261,7 +338,7 @@ class TurnProgress:
     def _record_partial(self, value: PartialResult) -> None:
         self._sent_values.append(value)
         for token in self._partial_tokens:
-            self._client.send_progress(token, value)
+            self.client.send_progress(token, value)
 
 
 def _join_deltas(values: Iterable[PartialResult]) -> Iterator[PartialResult]:
@@ -271,6 +348,12 @@ def _join_deltas(values: Iterable[PartialResult]) -> Iterator[PartialResult]:
             yield {"kind": kind, "delta": "".join(value["delta"] for value in group)}
         else:
             yield from group
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration for users: `12 s`, `3 min 4 s`."""
+    total = int(seconds)
+    return f"{total} s" if total < 60 else f"{total // 60} min {total % 60} s"
 
 
 def _format_phase(tool: str, title: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from lsprotocol.types import WorkspaceEdit
 
@@ -86,7 +85,7 @@ class InFlightEdit:
     pending: PendingEdit
     plan: MergePlan
     edit: WorkspaceEdit
-    state: Literal["drafted", "sent", "answered"] = "drafted"
+    is_sent: bool = False
     is_cancelled: bool = False
     is_doubted: bool = False
     intent: EditIntent | None = None
@@ -103,12 +102,12 @@ class InFlightEdit:
     @property
     def is_late(self) -> bool:
         """True if the editor has not answered before the cancellation."""
-        return self.is_cancelled and self.state == "sent"
+        return self.is_cancelled and self.is_sent and self.reply is None
 
     @property
     def is_unconfirmed(self) -> bool:
         """True if the edit has left and it is not known yet what the editor did."""
-        return self.state != "drafted" and self.outcome is None
+        return self.is_sent and self.outcome is None
 
 
 class EditApplier:
@@ -337,10 +336,10 @@ class EditApplier:
             # If the connection ends before the editor answers, the ledger entry stays open for the next process.
             if not task.done() and not task.cancelling():
                 edit.is_cancelled = True
-                if edit.state == "answered":
+                if edit.reply is not None:
                     self._state.documents.change_event.set()  # End the wait for changes.
                     await asyncio.shield(task)
-                elif edit.state == "sent":
+                elif edit.is_sent:
                     self._state.spawn(self._record_cancel(edit))
 
     async def _run(self, edit: InFlightEdit, progress: TurnProgress | None) -> None:
@@ -354,13 +353,13 @@ class EditApplier:
         if edit.is_cancelled or self._has_changed(files):
             await self._ledger.settle(edit.intent, dict.fromkeys(edit.plan.uris, "refused"))
             return
-        edit.state = "sent"
+        edit.is_sent = True
         self._edits[edit.pending.turn_id] = edit
         self._verifier.watch(files)
         if progress is not None:
             progress.show_sent(is_reviewed=edit.is_reviewed)
         reply = await client.apply_edit(f"thinklsp: {edit.pending.title}", edit.edit, edit.request_ids.append)
-        is_late, edit.state, edit.reply = edit.is_late, "answered", reply
+        is_late, edit.reply = edit.is_late, reply
         if reply.applied:
             # A caller that is cancelled now still waits for the outcome. Nobody waits for a late answer.
             edit.comparisons = await self._verifier.wait_until_applied(files, lambda: edit.is_cancelled and not is_late)

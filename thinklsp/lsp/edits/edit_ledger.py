@@ -91,8 +91,7 @@ class Attribution:
 class AttributedText:
     """The text that an edit wrote in a document, with the document's text before and after the edit.
 
-    `edit_id` is the id of the edit in the ledger. `is_changed` is True if the user has changed the text since it was
-    last checked.
+    `edit_id` is the id of the edit in the ledger.
     """
 
     edit_id: str
@@ -100,7 +99,6 @@ class AttributedText:
     before: str
     after: str
     spans: Sequence[Span] = ()
-    is_changed: bool = False
 
     def find_spans(self, text: str) -> Sequence[Span]:
         """Return the spans of the edit's lines in a text. Large texts are compared in a thread."""
@@ -158,21 +156,11 @@ class EditAttribution:
 
     def find_newest(self, document: Document) -> tuple[Attribution, list[int]] | None:
         """Return the newest turn with unsaved text in a document, and the first line of each group of its spans."""
-        self._drop_reverted(document)
         key = normalize_uri(document.uri)
         for text in reversed(self._texts.get(key, ())):
             if (key, text.edit_id) in self._unsaved:
                 return text.attribution, find_first_lines(text.spans, document.lines, _MAX_GAP_LINES)
         return None
-
-    def _drop_reverted(self, document: Document) -> None:
-        """Remove the texts of which the user has left no line whole."""
-        texts = self._texts.get(key := normalize_uri(document.uri), [])
-        changed = [text for text in texts if text.is_changed]
-        for text in changed:
-            text.is_changed = False
-        if reverted := [text.edit_id for text in changed if not text.find_spans(document.text)]:
-            self._keep(key, [text for text in texts if text.edit_id not in reverted])
 
     def mark_saved(self, uri: str) -> None:
         """Mark the text of a saved document as accepted. Its lenses disappear, but its hovers remain."""
@@ -201,7 +189,6 @@ class EditAttribution:
     def _shift(self, key: str, start: int, end: int, length: int) -> None:
         texts = self._texts.get(key, [])
         for text in texts:
-            text.is_changed |= any(first <= end and start <= last for first, last in text.spans)
             text.spans = list(shift_spans(text.spans, start, end, length))[:_MAX_SPANS]
         if not all(text.spans for text in texts):
             self._keep(key, texts)

@@ -15,7 +15,7 @@ from thinklsp.engine.session_claims import QueuedPrompt, SessionBusy
 from thinklsp.engine.turn_config import Preferences
 from thinklsp.jsonrpc.rpc_messages import InvalidParams, TurnError, format_error
 from thinklsp.lsp.editor.bridge import EditorBridge
-from thinklsp.lsp.editor.client import Token, WorkDone
+from thinklsp.lsp.editor.client import Token
 from thinklsp.lsp.editor.connection_state import ConnectionState
 from thinklsp.lsp.editor.turn_progress import TurnProgress
 from thinklsp.lsp.edits.edit_applier import EditApplier, FindScope, find_no_scope
@@ -50,7 +50,7 @@ class TurnRegistry:
     async def prepare_run(
         self,
         request: TurnRequest,
-        work_done: WorkDone,
+        progress: TurnProgress,
         *,
         token: Token | None = None,
         uri: str | None = None,
@@ -64,9 +64,8 @@ class TurnRegistry:
         `token` receives partial results, and `notices` are added to the result. `find_scope` and `deliver` are passed
         to `TurnRun.run_turn`. If `may_wait` is True and the session is busy, the prompt waits for the running turn.
         """
-        if token is not None and (token == work_done.token or self.uses_token(token)):
+        if token is not None and (token == progress.token or self.uses_token(token)):
             raise InvalidParams("The token in `partialResultToken` is already in use. Use a new token.")
-        progress = TurnProgress(work_done)
         try:
             turn = await self.start_turn(request, progress, token=token, notices=notices)
         except SessionBusy:
@@ -89,9 +88,7 @@ class TurnRegistry:
         """Create a run for a prompt that waits for the running turn of its session."""
         claims = self._engine.claims
         session = await self._engine.open_session(request.session_id, request.workspace)
-        prompt = await claims.queue_prompt(
-            replace(request, session_id=session.id), session.id, progress.work_done.turn_id
-        )
+        prompt = await claims.queue_prompt(replace(request, session_id=session.id), session.id, progress.turn_id)
 
         async def work(run: TurnRun) -> Result:
             return await self._run_queued(run, prompt, find_scope, deliver)
@@ -168,7 +165,7 @@ class TurnRegistry:
         # Read the preferences after the refresh, so that editor settings received during the refresh apply to this
         # turn.
         await self._engine.config.refresh()
-        preferences, turn_id = self._preferences, progress.work_done.turn_id
+        preferences, turn_id = self._preferences, progress.turn_id
         turn = await self._engine.start_turn(request, preferences.editor, preferences.choices, turn_id=turn_id)
         turn.output.notices.extend(notices)
         progress.use(token, turn.display)
@@ -183,7 +180,7 @@ class TurnRegistry:
         release: Callable[[], None],
     ) -> TurnRun:
         # The user may have cancelled the turn while the engine was loading.
-        is_cancelled = progress.work_done.is_cancelled
+        is_cancelled = progress.is_cancelled
         return TurnRun(session_id, uri, progress, work, release, self._editor, self._applying, is_cancelled)
 
     async def launch_run(self, run: TurnRun, *, on_end: Callable[[], None] = _ignore) -> Result:
@@ -193,11 +190,10 @@ class TurnRegistry:
         """
         self._runs[run.id] = run
         started: Result = {"turnId": run.id, "sessionId": run.session_id}
-        work_done = run.progress.work_done
-        work_done.is_launched = True
-        watched = self._state.spawn(run.run(), is_awaited=True) if work_done.is_watched else None
+        run.progress.is_launched = True
+        watched = self._state.spawn(run.run(), is_awaited=True) if run.progress.is_watched else None
         if watched is None:
-            self._state.spawn(work_done.offer())
+            self._state.spawn(run.progress.offer())
         task: asyncio.Task[Any] = watched or self._state.spawn(self._run_unwatched(run))
         task.add_done_callback(lambda _: self._end_run(run, on_end))
         # Schedule the listener, so that an error in the listener does not fail this command.
@@ -223,7 +219,7 @@ class TurnRegistry:
 
     def stop_by_token(self, token: Token) -> bool:
         """Cancel the runs that report progress under a token. Return True if there are any."""
-        matches = [run for run in self._runs.values() if run.progress.work_done.token == token]
+        matches = [run for run in self._runs.values() if run.progress.token == token]
         for run in matches:
             run.cancel()
         return bool(matches)
@@ -258,7 +254,7 @@ class TurnRegistry:
         try:
             await run.run()
         except Exception as error:
-            if run.leader is None or run.leader.progress.work_done.is_watched:
+            if run.leader is None or run.leader.progress.is_watched:
                 self._state.client.show_message("error", format_error(error))
             if not isinstance(error, ThinkLspError):
                 raise

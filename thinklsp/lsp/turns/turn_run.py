@@ -105,7 +105,7 @@ class TurnRun:
 
     @property
     def id(self) -> str:
-        return self.progress.work_done.turn_id
+        return self.progress.turn_id
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class TurnRun:
 
     @property
     def _client(self) -> Client:
-        return self.progress.work_done.client
+        return self.progress.client
 
     def cancel(self) -> None:
         """Cancel the run for the user. Its caller receives the partial result.

@@ -16,9 +16,9 @@ FORM = Fallback("m", "form", "adaptive", "manual")
 async def begun(store: SqliteStore) -> tuple[Session, Fallback]:
     """Store a session with four messages and a fallback for its first three."""
     session = await store.update((await store.create("w")).id, full_session)
-    remedy = Fallback("m", "bare", conversation_prefix=session.conversation[:3])
-    await store.keep_fallback(session.id, "here", remedy)
-    return session, remedy
+    fallback = Fallback("m", "bare", conversation_prefix=session.conversation[:3])
+    await store.keep_fallback(session.id, "here", fallback)
+    return session, fallback
 
 
 async def test_stored_fallbacks_apply_in_order_to_their_provider(tmp_path: Path) -> None:
@@ -27,14 +27,18 @@ async def test_stored_fallbacks_apply_in_order_to_their_provider(tmp_path: Path)
         other, _ = await begun(store)
         drop = replace(bare, kind="drop", conversation_prefix=session.conversation)
         changed = replace(FORM, replacement="off")
-        for remedy in (FORM, drop, Fallback("m", "effort", "max"), changed, drop):
-            await store.keep_fallback(session.id, "here", remedy)
+        for fallback in (FORM, drop, Fallback("m", "effort", "max"), changed, drop):
+            await store.keep_fallback(session.id, "here", fallback)
         await store.keep_fallback(session.id, "there", Fallback("m", "never"))
         # A summary's conversation is not the session's.
         await store.keep_fallback(session.id, "here", replace(bare, conversation_prefix=session.conversation[1:]))
     async with opened(tmp_path) as store:
         assert await store.list_fallbacks(session.id, "here") == (bare, Fallback("m", "effort", "max"), changed, drop)
-        assert [remedy.kind for remedy in await store.list_fallbacks(other.id, "here")] == ["bare", "effort", "form"]
+        assert [fallback.kind for fallback in await store.list_fallbacks(other.id, "here")] == [
+            "bare",
+            "effort",
+            "form",
+        ]
         assert await store.list_fallbacks(session.id, "there") == (Fallback("m", "never"),)
 
 
@@ -66,5 +70,5 @@ async def test_stored_fallbacks_are_deleted_and_expire(tmp_path: Path) -> None:
         assert FORM in await store.list_fallbacks(kept.id, "here")
     run_sql(database(tmp_path), "UPDATE remedy SET made = made - ?", 31 * 86_400 * 10**9)
     async with opened(tmp_path) as store:
-        assert [remedy.kind for remedy in await store.list_fallbacks(kept.id, "here")] == ["bare"]
+        assert [fallback.kind for fallback in await store.list_fallbacks(kept.id, "here")] == ["bare"]
     assert run_sql(database(tmp_path), "SELECT count(*) FROM remedy") == [(1,)]

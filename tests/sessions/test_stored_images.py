@@ -97,6 +97,16 @@ async def test_a_damaged_image_costs_only_itself(tmp_path: Path, damage: str) ->
         assert list_images((await store.get(session.id, "w")).conversation)[-1].data == SHOT.data
 
 
+async def test_images_are_saved_again_with_their_session(tmp_path: Path) -> None:
+    """Another program removes the file, so the session of this process is written to a new one."""
+    async with opened(tmp_path) as store:
+        session = await with_shot(store)
+        database(tmp_path).unlink()
+        later = await store.update(session.id, one_turn)
+    async with opened(tmp_path) as store:
+        assert await store.get(session.id, "w") == later
+
+
 def test_image_of_an_unknown_type_is_damage() -> None:
     row = encode_message(UserMessage((SHOT, TextBlock("Look."))))
     blocks = row.blocks.replace(b"image/png", b"image/xyz")
