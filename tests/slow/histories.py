@@ -72,7 +72,7 @@ MODELS: Mapping[Provider, Sequence[str]] = {
 _COMPACTING = tuple(name for name in list_models("openai") if find_model("openai", name).compacts)
 _LONG = re.compile(r"([A-Za-z0-9+/=_-]{24})[A-Za-z0-9+/=_-]{32,}([A-Za-z0-9+/=_-]{4})")
 # What a compatible server takes can only be learned by asking: once, after which the turn goes on.
-_LEARNED = ("Extra inputs", "does not support thinking", "reasoning_effort: Invalid value")
+_LEARNED = ("Extra inputs", "does not support thinking", "unknown variant", "invalid reasoning value")
 _NUDGED = "held only thinking"
 Json = dict[str, Any]
 
