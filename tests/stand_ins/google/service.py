@@ -386,9 +386,9 @@ class _Writer:
         if not self._chunks or not self._chunks[-1].has_calls or self._next.wait_ms or self._next.thoughts:
             self._chunks.append(self._next)
         if target is not None:
-            self._sign(target)
+            self._sign(target, paused=paused)
 
-    def _sign(self, target: dict[str, Any]) -> None:
+    def _sign(self, target: dict[str, Any], *, paused: bool) -> None:
         target["thoughtSignature"] = ""
         parts = [part for chunk in self._chunks for part in chunk.parts]
         index = next(index for index, part in enumerate(parts) if part is target)
@@ -397,7 +397,7 @@ class _Writer:
         thoughts = sum(chunk.thoughts for chunk in self._chunks)
         traits, key = self._context.traits, self._context.key
         order = tuple(item.mark for item in answer_items)
-        seal = ThoughtSignature(traits.id, key, self._context.answer_id, order, place, thoughts)
+        seal = ThoughtSignature(traits.id, key, order, place, paused, thoughts)
         target["thoughtSignature"] = self._signer.sign(seal, thoughts)
 
 
