@@ -22,6 +22,7 @@ async def rows(seat: Seat) -> None:
     for step, run in (
         ("without a key: every entry offers the same three ways", _every_entry),
         ("without a key: a local server is found, and its two lines are written after a yes", _local_server),
+        ("the status line says offline if only config.toml chooses the simulator", _offline_by_file),
         ("without a key: an offline edit of the user's file after at most three commands", _offline),
         ("without a key: a wrong key is told once, and a good key is tested and used at once", _key),
     ):
@@ -84,6 +85,21 @@ async def _local_server(seat: Seat) -> None:
     assert config.stat().st_mode & 0o777 == 0o600
     config.unlink()
     await seat.nvim.lua("trial.also = nil")
+
+
+async def _offline_by_file(seat: Seat) -> None:
+    config = seat.trial.home / "config" / "thinklsp" / "config.toml"
+    status = "require('thinklsp').status() == ..."
+    config.write_text('provider = "simulator"\n')
+    await seat.nvim.lua("require('thinklsp.client').restart(function() end)")
+    await seat.until(status, "the word of a server that starts", "offline")
+    await seat.nvim.command(f"split {config} | %delete | write")
+    await seat.until(status, "a status without the word", "")
+    await seat.nvim.command("undo | write")
+    await seat.until("trial.status_line():find('offline', 1, true)", "the word after the file was saved")
+    await seat.nvim.command("%delete | write | bwipeout!")
+    await seat.until(status, "a status without the word", "")
+    config.unlink()
 
 
 async def _offline(seat: Seat) -> None:

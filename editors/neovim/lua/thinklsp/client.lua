@@ -13,6 +13,9 @@ local M = {}
 M.NAME = 'thinklsp'
 local HAS_CONFIG = rpc.HAS_METHODS
 
+---@type string? the provider of the next turn, according to the server's latest answer
+local provider
+
 ---@type { cmd: string[], root_markers: string[], settings: table<string, any> }
 M.options = { cmd = { 'thinklsp' }, root_markers = { '.git', '.thinklsp' }, settings = {} }
 
@@ -79,12 +82,14 @@ local function configuration()
     -- Neovim would encode an empty table as a list.
     settings = next(M.options.settings) and { thinklsp = M.options.settings } or nil,
     on_init = function(client)
+      M.look(client.id)
       local completion = client.server_capabilities.completionProvider
       if completion then
         table.insert(completion.triggerCharacters, '#')
       end
     end,
     on_exit = vim.schedule_wrap(function(_, _, client_id)
+      provider = nil
       progress.forget(client_id)
       stream.forget(client_id)
     end),
@@ -117,6 +122,15 @@ local function attach_by_ourselves()
       end)
     end,
   })
+  vim.api.nvim_create_autocmd('BufWritePost', {
+    group = group,
+    pattern = '*/config.toml',
+    callback = function()
+      for _, client in ipairs(vim.lsp.get_clients({ name = M.NAME })) do
+        M.look(client.id)
+      end
+    end,
+  })
   for _, bufnr in ipairs(vim.api.nvim_list_bufs()) do
     attach(bufnr)
   end
@@ -144,6 +158,7 @@ function M.configure(options)
   for _, client in ipairs(vim.lsp.get_clients({ name = M.NAME })) do
     client.settings = { thinklsp = next(M.options.settings) and M.options.settings or vim.empty_dict() }
     rpc.call(client, 'notify', 'workspace/didChangeConfiguration', { settings = client.settings })
+    M.look(client.id)
   end
 end
 
@@ -202,6 +217,25 @@ function M.ask(client, command, argument, bufnr, on_answer, on_error)
     end
     on_answer(plain(answer))
   end, bufnr)
+end
+
+--- Ask the server for the provider of the next turn.
+---@param client_id integer
+function M.look(client_id)
+  local client = vim.lsp.get_client_by_id(client_id)
+  if client then
+    M.ask(client, 'thinklsp.model', {}, 0, function(answer)
+      provider = answer and answer.provider
+      vim.cmd.redrawstatus({ bang = true })
+    end, function() end)
+  end
+end
+
+--- Return true if the simulator answers, which the options, the environment or the user's settings file can choose.
+---@return boolean
+function M.is_offline()
+  local chosen = M.options.settings.provider
+  return chosen == 'simulator' or (provider or chosen or vim.env.THINKLSP_PROVIDER) == 'simulator'
 end
 
 --- Start the server again with the current environment, and pass the doctor's report on, or nil without one.

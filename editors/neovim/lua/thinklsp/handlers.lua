@@ -17,6 +17,8 @@ local function on_progress(err, params, context, config)
   progress.take(context.client_id, params.token, params.value)
   if params.value.kind == 'end' then
     review.forget(params.token)
+    -- The user may have chosen another provider since the turn began.
+    require('thinklsp.client').look(context.client_id)
   end
   stream.refresh()
 end

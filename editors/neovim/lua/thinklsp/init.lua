@@ -27,8 +27,7 @@ end
 ---@return string
 function M.status()
   local status = require('thinklsp.progress').status()
-  local provider = require('thinklsp.client').options.settings.provider or vim.env.THINKLSP_PROVIDER
-  if provider ~= 'simulator' then
+  if not require('thinklsp.client').is_offline() then
     return status
   end
   return status == '' and 'offline' or 'offline · ' .. status
