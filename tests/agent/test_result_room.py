@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -131,10 +132,13 @@ def read_on(texts: dict[str, str]) -> Choose:
     return choose
 
 
-@pytest.mark.parametrize("bytes_per_token", [3.0, 4.0])
-@pytest.mark.parametrize("bound", [False, True])
+WINDOWS = [(16_000, 2, 8), (32_768, 2, 20), (200_000, 14, 26)]
+# The window, the number of files and the width of their lines, whether thinking is bound, and the bytes per token.
+READINGS = [(*row, bound, size) for row, bound, size in product(WINDOWS, (False, True), (3.0, 4.0))]
+
+
 @pytest.mark.parametrize(
-    ("window", "count", "width"), [(16_000, 2, 8), (32_768, 2, 20), (200_000, 14, 26), (1_000_000, 60, 26)]
+    ("window", "count", "width", "bound", "bytes_per_token"), [*READINGS, (1_000_000, 60, 26, True, 4.0)]
 )
 async def test_a_reader_sees_the_word(window: int, count: int, width: int, bound: bool, bytes_per_token: float) -> None:
     texts = make_files(count, width)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 from tests.editors.programs import npm
 from tests.editors.steps import Step
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.web_client import run_client
 
 _SOURCES = Path(__file__).parent / "acp_sdk_client"
-_PATIENCE = 90.0
 _CANCEL_MS = 1_000
 
 
@@ -21,7 +19,8 @@ async def install(room: Path) -> str:
 
 
 async def drive(trial: Trial, room: Path) -> None:
-    seen = await _seen_by_client(trial, room)
+    given = {"root": str(trial.workspace), "file": FILE, "broken": BROKEN}
+    seen = await run_client(trial, room, given, trial.variables)
     with trial.check("every message satisfies the schemas of the SDK"):
         assert seen["invalid"] == []
     _judge_prompts(trial, seen)
@@ -30,25 +29,6 @@ async def drive(trial: Trial, room: Path) -> None:
     _judge_sessions(trial, seen)
     with trial.check("the agent ends with its input"):
         assert seen["codes"] == [0, 0]
-
-
-async def _seen_by_client(trial: Trial, room: Path) -> Any:
-    """Run the client and return what it saw."""
-    given = {"root": str(trial.workspace), "file": FILE, "broken": BROKEN}
-    client = await asyncio.create_subprocess_exec(
-        str(room / "bin" / "node"), str(room / "client.mjs"), env=trial.variables,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            told, complained = await client.communicate(json.dumps(given).encode())
-    finally:
-        if client.returncode is None:
-            client.kill()
-            await client.wait()
-    trial.searched(told + complained, "the client")
-    assert client.returncode == 0, complained.decode()
-    return json.loads(told)
 
 
 def _judge_prompts(trial: Trial, seen: Any) -> None:

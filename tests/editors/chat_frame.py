@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tests.editors.trial import FILE
+from tests.editors.vscode_driver import Driver
 from tests.editors.waiting import until
 from tests.editors.workbench import Workbench
 
@@ -182,3 +184,28 @@ class Chat:
                 if not frame.is_detached() and await frame.locator(".composer").count() == 1:
                     return frame
         return None
+
+
+async def counts(rows: Locator, number: int) -> bool:
+    return await rows.count() == number
+
+
+@dataclass
+class ChatDriver(Driver):
+    """A person at a window with the chat view. `axe` is the text of axe-core."""
+
+    axe: str = ""
+
+    def __post_init__(self) -> None:
+        self.chat = Chat(self.window)
+
+    async def begin(self) -> None:
+        await self.window.open(FILE)
+        await self.window.shows("thinklsp$")
+        await self.window.give_key(self.trial.service.key)
+        await self.window.toast("works. The next turn uses").wait_for()
+        await self.clear_messages()
+
+    async def new_chat(self) -> None:
+        await self.window.command("thinklsp: New Chat")
+        await self.chat.says("Ask about your code")

@@ -21,13 +21,12 @@ async def rows(seat: Seat) -> None:
         ("shows the answer while it is written, once, and keeps what is typed meanwhile", _streams),
         ("attaches to files of every kind, and to nothing else", _attaches),
         ("no keystroke and no edit is lost where both come at once", _races),
-        ("edits, explains and undoes a range", _edits),
+        ("edits a range without a window and with one message, undoes it, and explains", _edits),
         (Step.KNOWS, _knows),
         ("maps edit a selection and stop a turn", _maps),
         ("tells and sets effort, thinking and model; usage, doctor, log, apply and actions answer", _tells),
         ("completes subcommands and their values", _completes),
         ("picks a session to show, fork, resume or delete", _picks),
-        ("an edit opens no window and moves no focus, and one message tells what was done", _is_quiet),
         ("asks for the instruction and edits at the cursor", _edits_at_the_cursor),
         ("one chat window at the side, named by the session's title, opens and closes", _toggles),
         ("completes #buffer, #selection and #diagnostics to mentions", _mentions),
@@ -98,10 +97,19 @@ async def _races(seat: Seat) -> None:
 
 async def _edits(seat: Seat) -> None:
     trial, nvim = seat.trial, seat.nvim
+    await nvim.command("only!")
     await seat.text_is(BROKEN)
+    before = await nvim.lua("return trial.windows()")
+    await nvim.command("messages clear")
     await nvim.command("2Thinklsp edit fix the mean")
     await seat.text_is(FIXED)
     await seat.idle()
+    await seat.said("I use it in both places now.")
+    assert await nvim.lua("return trial.windows()") == before
+    assert await nvim.ask("nvim_get_mode") == {"mode": "n", "blocking": False}
+    shown = str(await nvim.lua("return vim.api.nvim_exec2('messages', { output = true }).output"))
+    assert len([line for line in shown.splitlines() if line.strip()]) == 1, shown
+    assert (trial.workspace / ".thinklsp/chat/.gitignore").read_text() == "*\n"
     edit = next(request for request in reversed(trial.requests) if "fix the mean" in prompt_of(request))
     assert "stats.py, lines 2-2" in prompt_of(edit), prompt_of(edit)
     await nvim.command("Thinklsp undo")
@@ -226,25 +234,8 @@ def _session_in(text: str) -> str:
     return text.split("session: ")[1].split(" ", maxsplit=1)[0]
 
 
-async def _is_quiet(seat: Seat) -> None:
-    trial, nvim = seat.trial, seat.nvim
-    await nvim.command(f"only! | edit! {FILE}")
-    await seat.text_is(BROKEN)
-    before = await nvim.lua("return trial.windows()")
-    await nvim.command("messages clear")
-    await nvim.command("2Thinklsp edit fix the mean")
-    await seat.text_is(FIXED)
-    await seat.idle()
-    await seat.said("I use it in both places now.")
-    assert await nvim.lua("return trial.windows()") == before
-    assert await nvim.ask("nvim_get_mode") == {"mode": "n", "blocking": False}
-    shown = str(await nvim.lua("return vim.api.nvim_exec2('messages', { output = true }).output"))
-    assert len([line for line in shown.splitlines() if line.strip()]) == 1, shown
-    assert (trial.workspace / ".thinklsp/chat/.gitignore").read_text() == "*\n"
-    await nvim.command("undo")
-
-
 async def _edits_at_the_cursor(seat: Seat) -> None:
+    await seat.nvim.command(f"only! | edit! {FILE}")
     await seat.text_is(BROKEN)
     await seat.nvim.lua("vim.ui.input = function(_, on_done) on_done('fix the mean') end")
     await seat.nvim.command("2")

@@ -16,8 +16,6 @@ async def rows(seat: Seat) -> None:
         ("the next turn reads and edits what is in the buffer and on disk", _next_turn),
         ("apply completes the rest", _apply),
         ("undo takes the turn back", _undo),
-        ("keep all writes every file", _all),
-        ("one change is taken back later, and apply offers it again", _takes_back),
         ("the MCP servers of the project are listed, and none is started", _lists_servers),
     ):
         with trial.check(step):
@@ -78,28 +76,6 @@ async def _undo(seat: Seat) -> None:
     await seat.text_is(BROKEN)
     await _holds(seat, OTHER_FILE, TWICE)
     await seat.trial.until(lambda: not new_file(seat.trial).exists(), "the end of the new file")
-
-
-async def _all(seat: Seat) -> None:
-    await seat.nvim.command(f"edit! {OTHER_FILE} | edit! stats.py")
-    await seat.text_is(BROKEN)
-    await _asked(seat, FIRST)
-    await seat.nvim.type("a")
-    await seat.text_is(FIXED)
-    await _holds(seat, f"tests/{NEW_FILE}", NEW_TEXT)
-    await seat.idle()
-
-
-async def _takes_back(seat: Seat) -> None:
-    await seat.nvim.command("Thinklsp changes")
-    shown = str(await seat.until("trial.float()", "the float"))
-    assert "+    return sum(values) / len(values)" in shown, shown
-    assert "+def test_tally():" in shown, shown
-    await seat.nvim.type("nq")
-    await seat.text_is(BROKEN)
-    await seat.said("1 change undone")
-    await seat.nvim.command("Thinklsp apply")
-    await seat.text_is(FIXED)
 
 
 async def _lists_servers(seat: Seat) -> None:

@@ -84,6 +84,10 @@ class Trial:
         """The model calls so far, oldest first. A test of a key asks for the list of models, which has no body."""
         return [request for request in self.service.requests if request.body is not None]
 
+    def find_prompt(self, words: str) -> str:
+        """Return the newest prompt with these words, or an empty string."""
+        return next((said for request in reversed(self.requests) if words in (said := prompt_of(request))), "")
+
     @contextmanager
     def check(self, step: Step | str, fallback: str = "") -> Iterator[None]:
         """One row. What the body raises fails the row, not the trial; a later step that builds on it fails by itself.

@@ -196,7 +196,7 @@ class _Driven(Driver):
         await self.window.shows(r" · auto$")
 
     async def menu(self) -> None:
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.window.status.click()
         await self.window.row("tokens today").wait_for()
         await self.picture("menu")

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.editors import code_server
-from tests.editors.chat_frame import Chat
+from tests.editors.chat_frame import ChatDriver
 from tests.editors.parts import NEW_FILE, new_file
-from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, UNUSED, Trial, prompt_of
+from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, UNUSED, Trial
 from tests.editors.vscode_driver import opened, run_steps
 from tests.editors.waiting import until
-from tests.editors.workbench import IDLE, Workbench
+from tests.editors.workbench import IDLE
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -38,7 +38,7 @@ _LONG_ANSWER = """async () => {
 
 async def drive(trial: Trial, room: Path) -> None:
     async with opened(trial, room, "vscode-answers", _SETTINGS) as window:
-        driver = _Answers(trial, window, Chat(window), await code_server.axe(room))
+        driver = _Answers(trial, window, "vscode-answers", await code_server.axe(room))
         steps = (
             ("begins", driver.begin),
             ("an explanation is shown in the chat, with links to places", driver.explain),
@@ -52,20 +52,7 @@ async def drive(trial: Trial, room: Path) -> None:
         await run_steps(trial, window, "vscode-answers", steps)
 
 
-class _Answers:
-    def __init__(self, trial: Trial, window: Workbench, chat: Chat, axe: str) -> None:
-        self.trial = trial
-        self.window = window
-        self.chat = chat
-        self.axe = axe
-
-    async def begin(self) -> None:
-        await self.window.page.locator(".explorer-folders-view .monaco-list-row", has_text=FILE).dblclick()
-        await self.window.shows("thinklsp$")
-        await self.window.give_key(self.trial.service.key)
-        await self.window.toast("works. The next turn uses").wait_for()
-        await self.window.command("Notifications: Clear All Notifications")
-
+class _Answers(ChatDriver):
     async def explain(self) -> None:
         await self.window.action("thinklsp: explain", everything=True)
         await self.chat.restored()
@@ -114,9 +101,7 @@ class _Answers:
         await self.nothing_else()
 
     async def question(self) -> None:
-        self.trial.file.write_text(f"# Why not append? AI?\n{BROKEN}")
-        await self.window.open(FILE)
-        await self.window.command("File: Revert File")
+        await self.write(f"# Why not append? AI?\n{BROKEN}")
         await self.window.go_to(1)
         await self.window.action("Why not append?")
         await self.chat.says("tuples have no append")
@@ -125,11 +110,8 @@ class _Answers:
 
     async def card(self) -> None:
         await self.window.set(thinklsp__edits__review="auto")
-        self.trial.file.write_text(BROKEN)
-        await self.window.open(FILE)
-        await self.window.command("File: Revert File")
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.write(BROKEN)
+        await self.new_chat()
         await self.chat.ask("use decimal numbers")
         card = self.chat.turn.locator(".edits")
         await self.chat.button(f"Keep {NEW_FILE}").wait_for()
@@ -152,7 +134,7 @@ class _Answers:
         assert (self.trial.workspace / OTHER_FILE).read_text() == UNUSED
         await until(lambda: not new_file(self.trial).exists(), "the end of the new file")
         await self.chat.ask("what did I keep?")
-        said = await until(lambda: prompts(self.trial, "what did I keep"), "the prompt")
+        said = await until(lambda: self.trial.find_prompt("what did I keep"), "the prompt")
         assert OTHER_FILE in said, said
 
     async def code(self) -> None:
@@ -194,8 +176,7 @@ class _Answers:
         return note
 
     async def follow_up(self) -> None:
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
         await self.chat.ask("Look around first")
         await self.chat.turn.locator("details.thinking", has_text="Thinking").wait_for()
         queue = self.chat.frame.get_by_role("list", name="Queued prompts").get_by_role("listitem")
@@ -207,12 +188,12 @@ class _Answers:
         assert await self.chat.findings(self.axe) == []
         await self.chat.button("Remove queued prompt: Never mind this").click()
         await queue.filter(has_text="Never mind this").wait_for(state="detached")
-        await until(lambda: prompts(self.trial, "Say hello too"), "the queued prompt")
+        await until(lambda: self.trial.find_prompt("Say hello too"), "the queued prompt")
         await queue.first.wait_for(state="detached")
         await self.chat.turn.get_by_text("Say hello too").wait_for()
         await self.chat.idle()
         await self.chat.turn.locator(".foot", has_text="out").wait_for()
-        assert not prompts(self.trial, "Never mind this")
+        assert not self.trial.find_prompt("Never mind this")
         assert await self.chat.frame.locator(".turn").count() == 2
         call = self.chat.frame.locator("details.tool", has_text="read stats.py").first
         await call.locator("summary").press("Enter")
@@ -250,11 +231,3 @@ class _Answers:
     async def cursor_at(self, line: int) -> None:
         status: Locator = self.window.page.locator(".statusbar-item", has_text=f"Ln {line},")
         await status.first.wait_for()
-
-    async def picture(self, name: str) -> None:
-        await self.window.page.screenshot(path=self.trial.pictures / f"vscode-answers-{name}.png")
-
-
-def prompts(trial: Trial, words: str) -> str:
-    """Return the newest prompt with these words, or an empty string."""
-    return next((said for request in reversed(trial.requests) if words in (said := prompt_of(request))), "")

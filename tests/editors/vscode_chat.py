@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tests.editors import code_server
-from tests.editors.chat_frame import Chat
-from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of, prompt_of
+from tests.editors.chat_frame import ChatDriver, counts
+from tests.editors.trial import BROKEN, FILE, FIXED, Trial, effort_of
 from tests.editors.vscode_driver import opened, run_steps
 from tests.editors.waiting import until
-from tests.editors.workbench import Workbench
 from tests.support.images import png
 
 _THEMES = {
@@ -32,20 +30,15 @@ _INSIDE = ("Copy", "Insert at Cursor", "read stats.py, done", "Plan, 0 of 2 done
 
 async def drive(trial: Trial, room: Path) -> None:
     async with opened(trial, room, "vscode-chat", _SETTINGS) as window:
-        chat = Chat(window)
-        await _Driven(trial, window, chat, await code_server.axe(room)).all_steps()
+        driver = _Driven(trial, window, "vscode", await code_server.axe(room))
+        chat = driver.chat
+        await driver.all_steps()
     with trial.check("nothing secret came to the chat"):
         assert any('"kind":"partial"' in message for message in chat.received)
         trial.searched("\n".join(chat.received).encode(), "the chat view")
 
 
-@dataclass
-class _Driven:
-    trial: Trial
-    window: Workbench
-    chat: Chat
-    axe: str
-
+class _Driven(ChatDriver):
     async def all_steps(self) -> None:
         steps = (
             ("says in the chat what is missing, and helps", self.keyless),
@@ -86,8 +79,7 @@ class _Driven:
         await secret.press("Enter")
         await self.chat.says("heliotrope")
         await self.chat.picker("Model").filter(has_text="auto").wait_for()
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
 
     async def failed(self) -> None:
         await self.chat.ask("break down")
@@ -102,15 +94,13 @@ class _Driven:
         await self.chat.says("heliotrope")
         await self.chat.idle()
         assert "break down" in str(self.trial.requests[-1].body["messages"]), "what was said before goes along"
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
 
     async def streams(self) -> None:
         await self._asks_for_a_report("dark")
         await self.chat.prompt.press("Escape")
         await self.chat.turn.locator(".foot", has_text="Stopped").wait_for()
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
         await self._asks_for_a_report("light")
         await self.chat.says("periwinkle")
         await self.chat.idle()
@@ -123,7 +113,7 @@ class _Driven:
         await turn.get_by_text("Plan, 0 of 2 done").wait_for()
         await turn.locator(".foot", has_text="out · $").wait_for()
         assert await self.chat.frame.locator(".session-usage", has_text="$").count() == 0, "the cost is told once"
-        assert "def mean" in self._asked("Write a report"), "the file that was named goes along"
+        assert "def mean" in self.trial.find_prompt("Write a report"), "the file that was named goes along"
         await turn.get_by_role("link", name="the file").click()
         await self.window.page.locator(".editor-instance .monaco-editor.focused").wait_for()
 
@@ -192,7 +182,7 @@ class _Driven:
         await self.chat.prompt.press_sequentially("gnostics")
         await self.chat.prompt.press("Shift+Enter")
         await self.chat.prompt.press("Enter")
-        asked = await until(lambda: self._asked("I say to"), "the request")
+        asked = await until(lambda: self.trial.find_prompt("I say to"), "the request")
         await self.chat.turn.locator(".edits", has_text="Changed 1 file").wait_for()
         await self.chat.idle()
         assert "undefined name 'value' (lint)" in asked
@@ -205,32 +195,32 @@ class _Driven:
         chip = self.chat.frame.get_by_role("listitem").filter(has_text=f"{FILE}:2").last
         await chip.wait_for()
         await self.chat.ask("I greet the second line")
-        await until(lambda: self._asked("I greet the second line"), "the request")
-        assert "lines 2-2 of" in self._asked("I greet the second line")
+        await until(lambda: self.trial.find_prompt("I greet the second line"), "the request")
+        assert "lines 2-2 of" in self.trial.find_prompt("I greet the second line")
         await self.chat.idle()
         await self.chat.button(f"Leave out {FILE}:2").click()
         await self.chat.button(f"Include {FILE}:2").wait_for()
         await self.chat.ask("I greet nobody")
-        await until(lambda: self._asked("I greet nobody"), "the request")
-        assert "lines 2-2 of" not in self._asked("I greet nobody")
+        await until(lambda: self.trial.find_prompt("I greet nobody"), "the request")
+        assert "lines 2-2 of" not in self.trial.find_prompt("I greet nobody")
         await self.chat.idle()
 
     async def images(self) -> None:
         shots = [png(shade=shade) for shade in (1, 2)]
         thumbnails = self.chat.frame.locator(".composer .pictures img")
         await self.chat.attach("paste", "first.png", shots[0])
-        await until(lambda: _counts(thumbnails, 1), "the preview of the pasted image")
+        await until(lambda: counts(thumbnails, 1), "the preview of the pasted image")
         await self.chat.attach("drop", "second.png", shots[1])
-        await until(lambda: _counts(thumbnails, 2), "the preview of the dropped image")
+        await until(lambda: counts(thumbnails, 2), "the preview of the dropped image")
         await self.chat.attach("paste", "drawing.svg", b"<svg/>", "image/svg+xml")
         await self.chat.says("drawing.svg was not attached")
         await self.picture("chat-images")
         names = [at["name"] for at in await self.chat.tabbed()]
         assert {"Remove Image 1", "Remove Image 2"} <= set(names), names
         await self.chat.button("Remove Image 1").press("Enter")
-        await until(lambda: _counts(thumbnails, 1), "one preview less")
+        await until(lambda: counts(thumbnails, 1), "one preview less")
         await self.chat.ask("I greet the picture")
-        await until(lambda: self._asked("I greet the picture"), "the request")
+        await until(lambda: self.trial.find_prompt("I greet the picture"), "the request")
         assert base64.b64encode(shots[1]).decode() in str(self.trial.requests[-1].body)
         assert base64.b64encode(shots[0]).decode() not in str(self.trial.requests[-1].body)
         await self.chat.turn.get_by_role("img", name="Image 1").wait_for()
@@ -305,10 +295,10 @@ class _Driven:
         await self.chat.button("Fork ").first.click()
         await self.chat.says("I remember: heliotrope")
         await self.window.command("thinklsp: Chat Sessions")
-        await until(lambda: _counts(rows, before + 1), "the fork in the list")
+        await until(lambda: counts(rows, before + 1), "the fork in the list")
         await self.chat.button("Delete ").first.click()
         await self.window.page.locator(".monaco-dialog-box .monaco-button", has_text="Delete").click()
-        await until(lambda: _counts(rows, before), "the list without it")
+        await until(lambda: counts(rows, before), "the list without it")
         await self.chat.frame.locator(".page .open-session", has_text="report").first.press("Enter")
         await self.chat.says("periwinkle")
 
@@ -346,15 +336,3 @@ class _Driven:
 
     async def _drafted(self, text: str) -> bool:
         return bool(await self.chat.prompt.input_value() == text)
-
-    def _asked(self, words: str) -> str:
-        """The newest prompt with these words, empty where there is none."""
-        prompts = (prompt_of(request) for request in reversed(self.trial.requests))
-        return next((prompt for prompt in prompts if words in prompt), "")
-
-    async def picture(self, name: str) -> None:
-        await self.window.page.screenshot(path=self.trial.pictures / f"vscode-{name}.png")
-
-
-async def _counts(rows: object, number: int) -> bool:
-    return bool(await rows.count() == number)  # type: ignore[attr-defined]

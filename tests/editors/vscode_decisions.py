@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.editors.chat_frame import Chat
+from tests.editors.chat_frame import ChatDriver
 from tests.editors.trial import Trial, prompt_of
-from tests.editors.vscode_driver import Driver, opened, run_steps
+from tests.editors.vscode_driver import opened, run_steps
 from tests.editors.waiting import until
 
 if TYPE_CHECKING:
@@ -77,10 +77,9 @@ def expect(kept: frozenset[str]) -> dict[str, str]:
     return files
 
 
-class _Decisions(Driver):
+class _Decisions(ChatDriver):
     async def begin(self) -> None:
         await super().begin()
-        self.chat = Chat(self.window)
         await self.chat.open()
         await self.chat.says("Ask about your code")
 
@@ -113,7 +112,7 @@ class _Decisions(Driver):
             await self.follow_up(NOTHING)
 
     async def prepare(self, case: Case) -> None:
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.window.command("File: Save All Files")
         await self.window.command("View: Close All Editors")
         # The editor keeps documents open for a while after their tabs are closed: each case has its own files.
@@ -129,8 +128,7 @@ class _Decisions(Driver):
         )
         await self.window.open(self.path("cart.py").name)
         await self.window.reads(BEFORE["cart.py"])
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
 
     def path(self, name: str) -> Path:
         return self.trial.workspace / f"{self.shop}_{name}"

@@ -106,6 +106,9 @@ class Driver:
         await self.window.command("File: Revert File")
         await self.window.reads(text)
 
+    async def clear_messages(self) -> None:
+        await self.window.command("Notifications: Clear All Notifications")
+
     async def saved(self, name: str, text: str) -> None:
         """Save all files until this one has the text."""
         path = self.trial.workspace / name

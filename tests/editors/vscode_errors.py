@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
-from tests.editors.chat_frame import Chat
+from tests.editors.chat_frame import ChatDriver
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial
-from tests.editors.vscode_driver import Driver, keyless, opened, run_steps
+from tests.editors.vscode_driver import keyless, opened, run_steps
 from tests.editors.vscode_first_run import STRICT_PORT, RejectingServer, give_key, served
 from tests.editors.waiting import until
 from tests.editors.workbench import IDLE
@@ -30,11 +29,7 @@ async def drive(trial: Trial, room: Path) -> None:
         await run_steps(trial, window, "vscode-errors", steps)
 
 
-class _Errors(Driver):
-    @cached_property
-    def chat(self) -> Chat:
-        return Chat(self.window)
-
+class _Errors(ChatDriver):
     async def malformed_file(self) -> None:
         file = self.trial.home / "config" / "thinklsp" / "config.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +47,7 @@ class _Errors(Driver):
         await self.window.page.keyboard.press("Control+Shift+k")
         await self.window.page.keyboard.press("Control+s")
         await self.window.shows(IDLE)
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.window.open(FILE)
 
     async def rejected_in_chat(self) -> None:
@@ -60,12 +55,12 @@ class _Errors(Driver):
         with served(STRICT_PORT, RejectingServer):
             await give_key(self.window, "sk-wrong", "OpenAI")
             await self.window.toast("The key for OpenAI does not work").wait_for()
-            await self.window.command("Notifications: Clear All Notifications")
+            await self.clear_messages()
             await self.explain()
             await self.window.toast(_REJECTED).locator("a", has_text="Set an API key").wait_for()
             await self.chat.restored()
             await self.window.page.locator(".editor-instance .view-line").first.click()
-            await self.window.command("Notifications: Clear All Notifications")
+            await self.clear_messages()
             await self.chat.open()
             await self.explain()
             await self.chat.says(_REJECTED)
@@ -92,7 +87,7 @@ class _Errors(Driver):
         await self.window.page.keyboard.press("Enter")
         await self.window.reads(FIXED)
         await self.window.shows(IDLE)
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.write(BROKEN)
 
     async def outage(self) -> None:

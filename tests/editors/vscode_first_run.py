@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, prompt_of
-from tests.editors.vscode_driver import keyless, opened, run_steps
+from tests.editors.vscode_driver import Driver, keyless, opened, run_steps
 from tests.editors.waiting import until
 from tests.editors.workbench import IDLE, Workbench
 
@@ -28,7 +29,7 @@ _WAYS = ("Set an API key", "Use a local server", "Try offline")
 async def drive(trial: Trial, room: Path) -> None:
     variables = {**keyless(trial), "OPENAI_BASE_URL": f"http://127.0.0.1:{STRICT_PORT}/v1"}
     async with opened(trial, room, "vscode-first", variables=variables) as window:
-        driver = _FirstRun(trial, window)
+        driver = _FirstRun(trial, window, "vscode-first")
         steps = (
             ("from opening VS Code to the first offline edit", driver.offline),
             ("the menu and the doctor say offline", driver.said_offline),
@@ -45,11 +46,9 @@ async def drive(trial: Trial, room: Path) -> None:
         await run_steps(trial, window, "vscode-first", steps)
 
 
-class _FirstRun:
-    def __init__(self, trial: Trial, window: Workbench) -> None:
-        self.trial = trial
-        self.window = window
-        self.clicks = 0
+@dataclass
+class _FirstRun(Driver):
+    clicks: int = 0
 
     async def offline(self) -> str:
         """Count the clicks of a user who has a folder open and no key."""
@@ -119,7 +118,7 @@ class _FirstRun:
         await self.window.shows("tiny-model")
         file.unlink()
         await self.window.set(thinklsp__provider=None, thinklsp__model=None)
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
 
     async def simulator(self) -> None:
         """The server names the provider of the next turn, which no setting of the editor does here."""
@@ -138,7 +137,7 @@ class _FirstRun:
         await self.window.give_key(self.trial.service.key)
         await self.window.toast("The key for Anthropic works.").wait_for()
         await self.picture("good-key")
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
 
     async def wrong_key(self) -> None:
         """The provider of the key is tested, not the one that works."""
@@ -167,7 +166,7 @@ class _FirstRun:
         await give_key(self.window, "", "OpenAI")
         await self.window.toast("The key for OpenAI was deleted.").wait_for()
         await self.window.shows(IDLE)
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
 
     async def models(self) -> None:
         await self.window.status.click()
@@ -190,7 +189,7 @@ class _FirstRun:
         question = self.window.toast("Follow these instructions?")
         await question.wait_for()
         await self.window.shows("is waiting for you")
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await question.wait_for(state="detached")
         await self.window.status.click()
         await question.locator("a", has_text="Show AGENTS.md").click()
@@ -223,15 +222,6 @@ class _FirstRun:
     async def click(self, what: Locator) -> None:
         await what.click()
         self.clicks += 1
-
-    async def write(self, text: str) -> None:
-        self.trial.file.write_text(text)
-        await self.window.open(FILE)
-        await self.window.command("File: Revert File")
-        await self.window.reads(text)
-
-    async def picture(self, name: str) -> None:
-        await self.window.page.screenshot(path=self.trial.pictures / f"vscode-first-{name}.png")
 
 
 async def give_key(window: Workbench, key: str, provider: str) -> None:

@@ -97,7 +97,7 @@ class _Parts(Driver):
         await self.window.set(thinklsp__edits__review=None)
 
     async def discard(self) -> None:
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.write(BROKEN)
         await self.ask(FIRST)
         await self.previewed()
@@ -107,7 +107,7 @@ class _Parts(Driver):
         assert not await self.window.toast("did not apply").is_visible()
 
     async def revert(self) -> None:
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.window.page.locator(".squiggly-error").first.wait_for()
         await self.window.go_to(2, 32)
         await self.window.action("thinklsp: fix undefined name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.editors.parts import BOTH, DECIMAL, FIRST, NEW_FILE, NEW_TEXT, SECOND, new_file
+from tests.editors.parts import DECIMAL, FIRST, NEW_FILE, NEW_TEXT, new_file
 from tests.editors.trial import BROKEN, FILE, FIXED, OTHER_FILE, UNUSED, Trial
 from tests.editors.vscode_driver import Driver, opened, run_steps
 from tests.editors.waiting import until
@@ -25,10 +25,6 @@ async def drive(trial: Trial, room: Path) -> None:
             ("the question can be opened again", driver.reopen),
             ("Keep all writes every file", driver.keep_all),
             ("all changes are shown in one editor", driver.summary),
-            ("undo restores every file", driver.undo),
-            ("only the chosen file is written", driver.one_file),
-            ("the next prompt says what was not kept", driver.next_turn),
-            ("Not now writes nothing", driver.nothing),
         )
         await run_steps(trial, window, "vscode-review", steps)
 
@@ -37,7 +33,7 @@ class _Review(Driver):
     async def undo_by_lens(self) -> None:
         await self.fix()
         await self.lens("The parameter is called values").wait_for()
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.picture("marks")
         assert await self.window.page.locator(".cdr[class*='ced-']").count() > 0, "the changed line is marked"
         await self.lens("Undo").click()
@@ -79,7 +75,7 @@ class _Review(Driver):
         assert not new_file(self.trial).exists()
 
     async def reopen(self) -> None:
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.window.toast(_QUESTION).wait_for(state="detached")
         await self.window.status.click()
         await self.window.toast(_QUESTION).wait_for()
@@ -104,52 +100,6 @@ class _Review(Driver):
         await self.window.page.locator(f'.tab[data-resource-name="{FILE}"]').first.click()
         await self.window.command("thinklsp: Undo All Changes")
         await self.window.reads(BROKEN)
-
-    async def undo(self) -> None:
-        await self.window.action("thinklsp: undo “edit stats.py”")
-        assert not await self.window.page.locator(".bulk-edit-panel").is_visible()
-        await self.saved(OTHER_FILE, UNUSED)
-        await until(lambda: not new_file(self.trial).exists(), "the end of the new file")
-
-    async def one_file(self) -> None:
-        page = self.window.page
-        await self.window.command("Notifications: Clear All Notifications")
-        await self.write(BROKEN)
-        await self.ask(FIRST)
-        await self.asked()
-        await self.answer("Choose…")
-        for name in (OTHER_FILE, NEW_FILE):
-            await self.window.row(name).locator("input, .monaco-custom-toggle").first.click()
-        await self.picture("choice")
-        await page.locator(".quick-input-widget .monaco-button", has_text="OK").click()
-        await self.window.reads(FIXED)
-        await self.window.shows(IDLE)
-        assert (self.trial.workspace / OTHER_FILE).read_text() == UNUSED
-        assert not new_file(self.trial).exists()
-
-    async def next_turn(self) -> None:
-        await self.ask(SECOND)
-        await self.asked()
-        await self.answer("Keep all")
-        # Closing the review takes the focus, and with it the command palette.
-        await self.window.page.locator(".tab", has_text="thinklsp: edit").wait_for(state="detached")
-        await self.saved(OTHER_FILE, UNUSED.replace("return len", "return 2 * len"))
-        await self.window.shows(IDLE)
-        await self.window.open(FILE)
-        await self.window.action("thinklsp: apply")
-        await self.saved(OTHER_FILE, BOTH)
-
-    async def nothing(self) -> None:
-        await self.window.command("Notifications: Clear All Notifications")
-        (self.trial.workspace / OTHER_FILE).write_text(UNUSED)
-        await self.write(BROKEN)
-        await self.ask(FIRST)
-        await self.asked()
-        await self.answer("Not now")
-        await self.window.shows(IDLE)
-        await self.window.open(FILE)
-        await self.window.reads(BROKEN)
-        assert (self.trial.workspace / OTHER_FILE).read_text() == UNUSED
 
     async def fix(self) -> None:
         await self.window.page.locator(".squiggly-error").first.wait_for()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.editors import code_server
-from tests.editors.chat_frame import Chat
-from tests.editors.trial import FILE, FIXED, OTHER_FILE, Trial, prompt_of
+from tests.editors.chat_frame import ChatDriver, counts
+from tests.editors.trial import FILE, FIXED, OTHER_FILE, Trial
 from tests.editors.vscode_driver import opened, run_steps
 from tests.editors.waiting import until
-from tests.editors.workbench import Workbench
-
-if TYPE_CHECKING:
-    from playwright.async_api import Locator
 
 _SETTINGS = {
     "workbench.colorTheme": "Default Dark Modern",
@@ -34,7 +29,7 @@ _MOVING = "() => document.getAnimations().filter(one => one.playState === 'runni
 
 async def drive(trial: Trial, room: Path) -> None:
     async with opened(trial, room, "vscode-sessions", _SETTINGS) as window:
-        driver = _Sessions(trial, window, Chat(window), await code_server.axe(room))
+        driver = _Sessions(trial, window, "vscode-sessions", await code_server.axe(room))
         steps = (
             ("begins", driver.begin),
             ("a question waits as a card in the chat", driver.question),
@@ -49,19 +44,9 @@ async def drive(trial: Trial, room: Path) -> None:
         await run_steps(trial, window, "vscode-sessions", steps)
 
 
-class _Sessions:
-    def __init__(self, trial: Trial, window: Workbench, chat: Chat, axe: str) -> None:
-        self.trial = trial
-        self.window = window
-        self.chat = chat
-        self.axe = axe
-
+class _Sessions(ChatDriver):
     async def begin(self) -> None:
-        await self.window.open(FILE)
-        await self.window.shows("thinklsp$")
-        await self.window.give_key(self.trial.service.key)
-        await self.window.toast("works. The next turn uses").wait_for()
-        await self.window.command("Notifications: Clear All Notifications")
+        await super().begin()
         await self.chat.open()
         # The editor begins a title with a capital letter.
         title = await self.window.page.locator(".part.sidebar .composite.title h2").inner_text()
@@ -89,7 +74,7 @@ class _Sessions:
         await self.checked()
         await self.chat.close()
         await self.window.toast("Follow these instructions?").wait_for()
-        await self.window.command("Notifications: Clear All Notifications")
+        await self.clear_messages()
         await self.chat.open()
         card = self.chat.frame.get_by_role("region", name="Question")
         await card.wait_for()
@@ -102,7 +87,7 @@ class _Sessions:
         await card.wait_for(state="detached")
         await self.chat.says("heliotrope")
         await self.chat.idle()
-        assert _RULES in prompts(self.trial, "hello")
+        assert _RULES in self.trial.find_prompt("hello")
         (self.trial.workspace / "AGENTS.md").unlink()
 
     async def chip(self) -> None:
@@ -136,8 +121,7 @@ class _Sessions:
 
     async def resumed(self) -> None:
         await self.window.set(thinklsp__edits__review="auto")
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
         await self.chat.ask("fix it please")
         await self.window.reads(FIXED)
         await self.chat.turn.locator(".edits", has_text=FILE).wait_for()
@@ -183,7 +167,7 @@ class _Sessions:
         await self.chat.says("heliotrope")
         await self.chat.idle()
         assert await rows.count() == 1
-        assert f"{FILE}, lines 1-" in prompts(self.trial, "hello again")
+        assert f"{FILE}, lines 1-" in self.trial.find_prompt("hello again")
         assert len(self.trial.requests[-1].body["messages"]) == 1, "nothing of the former prompts"
         asked = len(self.trial.requests)
         await self.chat.ask("hello, the second")
@@ -247,8 +231,7 @@ class _Sessions:
 
     async def errors(self) -> None:
         await self.window.open(FILE)
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
         await self.chat.ask("be patient")
         await self.chat.says("Retrying, 2 of")
         await self.chat.says("Retrying, 3 of")
@@ -273,8 +256,7 @@ class _Sessions:
 
     async def terminal(self) -> None:
         await self.window.open(FILE)
-        await self.window.command("thinklsp: New Chat")
-        await self.chat.says("Ask about your code")
+        await self.new_chat()
         await self.chat.ask("how do I run the tests?")
         await self.chat.button("Put into Terminal").first.press("Enter")
         assert await self.chat.turn.get_by_role("button", name="Put into Terminal").count() == 1, "of two blocks"
@@ -285,7 +267,7 @@ class _Sessions:
         await until((self.trial.workspace / "ran.txt").exists, "what the command has made")
 
     async def sent(self, words: str) -> str:
-        return str(await until(lambda: prompts(self.trial, words), f"the prompt {words!r}"))
+        return str(await until(lambda: self.trial.find_prompt(words), f"the prompt {words!r}"))
 
     async def checked(self) -> None:
         """No serious finding of axe, nothing that sticks out of a narrow view, and nothing that moves."""
@@ -294,15 +276,3 @@ class _Sessions:
         for width in (180, 300):
             assert await self.chat.too_wide(width) == [], width
         assert await self.chat.frame.evaluate(_MOVING) == 0
-
-    async def picture(self, name: str) -> None:
-        await self.window.page.screenshot(path=self.trial.pictures / f"vscode-sessions-{name}.png")
-
-
-def prompts(trial: Trial, words: str) -> str:
-    """Return the newest prompt with these words, or an empty string."""
-    return next((said for request in reversed(trial.requests) if words in (said := prompt_of(request))), "")
-
-
-async def counts(rows: Locator, number: int) -> bool:
-    return await rows.count() == number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.listening import Listening
 _SOURCES = Path(__file__).parent / "web_client"
 _ORIGIN = "https://ide.example.com"
 _CANCEL_MS = 1_000
+_MAX_SECONDS = 90.0
 
 
 async def install(room: Path) -> str:
@@ -25,7 +27,9 @@ async def drive(trial: Trial, room: Path) -> None:
     server = Listening("ws", "--allow-origin", _ORIGIN)
     try:
         await server.start(trial.workspace, trial.variables)
-        await _judge(trial, await _seen_by_client(trial, room, server))
+        given = {"port": server.port, "token": server.token, "origin": _ORIGIN}
+        given |= {"root": str(trial.workspace), "file": FILE, "text": BROKEN}
+        await _judge(trial, await run_client(trial, room, given, trial.variables | node_on_path(room)))
         with trial.check("the server ends in order, and its token is in no log"):
             assert await server.end() == 143
             assert server.leaks() == []
@@ -33,16 +37,15 @@ async def drive(trial: Trial, room: Path) -> None:
         await server.stop()
 
 
-async def _seen_by_client(trial: Trial, room: Path, server: Listening) -> Any:
-    """Run the client and return what it saw. Its token comes by standard input: others can read its arguments."""
-    given = {"port": server.port, "token": server.token, "origin": _ORIGIN}
-    given |= {"root": str(trial.workspace), "file": FILE, "text": BROKEN}
+async def run_client(trial: Trial, room: Path, given: Mapping[str, object], variables: dict[str, str]) -> Any:
+    """Run `client.mjs` and return what it saw. A token comes by standard input: others can read the arguments."""
     client = await asyncio.create_subprocess_exec(
-        str(room / "bin" / "node"), str(room / "client.mjs"), env=trial.variables | node_on_path(room),
+        str(room / "bin" / "node"), str(room / "client.mjs"), env=variables,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        told, complained = await client.communicate(json.dumps(given).encode())
+        async with asyncio.timeout(_MAX_SECONDS):
+            told, complained = await client.communicate(json.dumps(given).encode())
     finally:
         if client.returncode is None:
             client.kill()

@@ -105,7 +105,6 @@ async def test_stores_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path
         path = store(outside)
         damage(path)
         before = (tmp_path / "elsewhere.db").read_bytes() if damage is a_link else b""
-        outside.past.append(outside.client)
         await outside.reopen()
         outside.provider.say(TWO, TWO)
         result = await outside.turn("thinklsp.chat", {"prompt": "Two?"})

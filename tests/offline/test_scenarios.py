@@ -79,7 +79,6 @@ def test_packaged_scenarios_come_to_an_end_on_any_workspace(name: str, tools: tu
         ),
         (f"{STEP}stop_reason='tired'", "turn 1, step 1, stop_reason: Input should be 'end_turn'"),
         (f"{STEP}refusal={{}}", 'refusal requires stop_reason = "refusal"'),
-        (f"{STEP}stop_sequence='x'", "must be used together"),
         (f"{STEP}fault={{times=1}}", "turn 1, step 1, fault: must contain exactly one of http_error"),
         (f"{STEP}fault={{error_event={{}}, cut_after_events=1}}", "must contain exactly one of http_error"),
         (f"{STEP}fault={{http_error={{status=200}}}}", "fault.http_error.status: Input should be greater than"),
@@ -156,11 +155,11 @@ def test_a_step_that_is_not_written_gets_the_built_in_answer() -> None:
         ("{{user:`.{4}}}", "`a.py"),
         ("{{result:2}}{{result:3}}", "two"),
         ("{{result:1:(x)?one}}", ""),
-        ("{{model}} {{ user }} {{other}}", "m {{ user }} {{other}}"),
+        ("{{ user }} {{other}}", "{{ user }} {{other}}"),
     ],
 )
 def test_placeholders(template: str, text: str) -> None:
-    values = PlaceholderValues("Fix `a.py` and `b.py`\nnow", ("one", "two"), "m")
+    values = PlaceholderValues("Fix `a.py` and `b.py`\nnow", ("one", "two"))
     assert replace_placeholders({"k": [template, 1]}, values.resolve) == {"k": [text, 1]}
 
 

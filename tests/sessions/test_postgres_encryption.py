@@ -175,7 +175,7 @@ async def test_other_contents_in_another_place_count_as_damaged(
     for move in (
         "UPDATE session SET title = (SELECT title FROM session WHERE id = '{one}'), prompts = title WHERE id = '{two}'",
         "UPDATE archive SET note = (SELECT note FROM archive WHERE session = '{one}') WHERE session = '{two}'",
-        "UPDATE ledger SET (before, before_sha256) = (after, after_sha256) WHERE session = '{two}'",
+        "UPDATE ledger SET before = after, before_sha256 = 'not base64' WHERE session = '{two}'",
         "UPDATE opaque SET content = sha256(content) WHERE session = '{two}'",
         "UPDATE image SET content = (SELECT content FROM image WHERE session = '{one}') WHERE session = '{two}'",
     ):

@@ -270,7 +270,6 @@ class World:
                 self.running.remove(turn)
                 await self.ends(turn)
             self.check()
-        outside.past.append(old)
         await outside.reopen(announce=self.announce)
         self._watch_edits()
         for uri, document in old.desk.open.items():

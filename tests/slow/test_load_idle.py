@@ -1,16 +1,15 @@
-"""What a server takes that has nothing to do, and how soon it answers."""
+"""The processor time and memory of a server that has nothing to do."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.slow.running import SLACK, needs_proc, planted, running, say
 from tests.support.epilogue import Gauge, gauge
-from tests.support.outside import UNWATCHED, Outside, start
+from tests.support.outside import UNWATCHED, Outside
 from tests.support.signing_server import Text, answer
 from tests.support.sizes import sized
 
@@ -46,20 +45,3 @@ async def test_a_server_that_does_not_sleep_is_noticed(tmp_path: Path) -> None:
     async with running(tmp_path, env=planted("restless"), finish=False) as outside:
         _, wakeups, _ = await idle(outside)
     assert wakeups > 2
-
-
-async def test_the_first_answer(tmp_path: Path) -> None:
-    """A-L9: the server answers `initialize` in 800 ms if nothing is compiled yet, else in 400 ms."""
-    compiled: dict[str, str | None] = {"PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
-    took: dict[str, float] = {}
-    for name in ("cold", "warm", "once more"):
-        at = time.perf_counter()
-        outside = await start(tmp_path / name, env=compiled)
-        took[name] = (time.perf_counter() - at) * 1000
-        effort = outside.client.command("thinklsp.effort", {})
-        await outside.client.wait_for(lambda effort=effort: effort.answered, within=100)  # type: ignore[misc] # this one
-        await outside.finish()
-        await outside.stop()
-    say(f"first answer: {', '.join(f'{name} {milliseconds:.0f} ms' for name, milliseconds in took.items())}")
-    assert took["cold"] < 800 * SLACK
-    assert min(took["warm"], took["once more"]) < 400 * SLACK

@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.bench.source import build_prompt
 from tests.bench.store_rows import filled, opened
 from tests.slow.running import SLACK, Tally, planted, running, say
-from tests.slow.steady_provider import SteadyProvider
 from tests.slow.test_load import ECHO, echoes, share, told, too_slow
 from tests.support.epilogue import gauge
 from tests.support.outside import Json, Outside
 from tests.support.signing_server import Text, Thinking, answer, tool
 from tests.support.sizes import sized, tries
-from tests.support.stored_sessions import USAGE
-from thinklsp.core.messages import AssistantMessage, TextBlock
-from thinklsp.sessions.session import Session
 from thinklsp.workspace.paths import compute_workspace_key
 
 pytestmark = pytest.mark.timing
@@ -56,35 +51,6 @@ async def test_a_store_of_many_sessions(tmp_path: Path, tally: Tally) -> None:
     assert listing < SLACK * 50
     assert resuming < SLACK * 500
     tally("A-30", 1)
-
-
-async def test_the_cost_of_a_turn_is_linear(tmp_path: Path) -> None:
-    """A-L3: ten times as many messages take less than twelve times as much processor time."""
-    few, many, turns = 1_000, 10_000, 10
-    async with running(tmp_path, provider=SteadyProvider()) as outside:
-        store, key = opened(outside.home), compute_workspace_key(outside.root.as_uri())
-        ids = {count: await _talk(store, key, count) for count in (few, many)}
-        await store.aclose()
-        costs: dict[int, float] = {}
-        for count, session_id in ids.items():
-            prompt = {"prompt": build_prompt(1, 1), "sessionId": session_id}
-            await outside.turn("thinklsp.chat", prompt)
-            before = gauge(outside.client.process.pid)
-            for _ in range(turns):
-                await outside.turn("thinklsp.chat", prompt)
-            costs[count] = (gauge(outside.client.process.pid).processor - before.processor) / turns * 1000
-    say(f"a turn after {few} messages: {costs[few]:.0f} ms of the processor, after {many}: {costs[many]:.0f} ms")
-    assert costs[many] < 12 * costs[few]
-
-
-async def _talk(store: Any, key: str, messages: int) -> str:
-    def fill(session: Session) -> Session:
-        for number in range(messages // 2):
-            session = session.add_user_message(f"Question {number}.")
-            session = session.add_step(AssistantMessage((TextBlock(f"Answer {number}."),), "end_turn"), None, USAGE)
-        return session
-
-    return str((await store.update((await store.create(key)).id, fill)).id)
 
 
 @pytest.fixture(scope="module")

@@ -159,14 +159,10 @@ class Dialect(ABC):
         return WholeReply(rejection.status, headers, body)
 
     def _build_scripted_failure(self, request: ReceivedRequest, answer: ScenarioStep, error: HttpError) -> WholeReply:
-        """Return the reply for a scripted HTTP error, with the scenario's headers and body."""
+        """Return the reply for a scripted HTTP error, with the scenario's headers."""
         default = self._build_error_reply(request, self._build_scripted_error(error))
         headers = {**default.headers, **{name.lower(): value for name, value in error.headers.items()}}
-        body = default.body
-        if error.body is not None:
-            headers["content-type"] = "text/html; charset=utf-8"
-            body = error.body.encode("utf-8")
-        return WholeReply(default.status, headers, body, answer.pacing.delay_ms, answer.label)
+        return WholeReply(default.status, headers, default.body, answer.pacing.delay_ms, answer.label)
 
     def _build_scripted_error(self, error: HttpError) -> RequestRejected:
         return self.errors.build_scripted(error)

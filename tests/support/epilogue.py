@@ -1,4 +1,4 @@
-"""What every fault ends with: the server answers, nothing is left behind, nothing has leaked, the store is sound.
+"""Checks at the end of each fault: the server answers, nothing is left behind or leaked, and the store is sound.
 
 `faulty` is a server for one row of the table. Shares no code with the product.
 """
@@ -26,14 +26,14 @@ CLOCK = ROOT / "tests" / "faults" / "clock"
 
 
 def clock(speed: float = 1, **jump: float) -> dict[str, str]:
-    """Variables of a server whose seconds are shorter than ours."""
+    """Return the variables of a server whose clock runs faster or jumps."""
     named = {f"CLOCK_{name.upper()}": str(value) for name, value in jump.items()}
     return {"PYTHONPATH": f"{CLOCK}{os.pathsep}{ROOT}", "CLOCK_SPEED": str(speed), **named}
 
 
 @asynccontextmanager
 async def faulty(place: Path, *script: Any, code: int | None = None, **how: Any) -> AsyncIterator[Outside]:
-    """Start all, and judge the end of a test that passed. `code`: of a server that the test itself has ended."""
+    """Start a server, and check its end. `code`: the exit code of a server that the test itself ends."""
     outside = await start(place, *script, **how)
     try:
         yield outside
@@ -50,7 +50,7 @@ async def faulty(place: Path, *script: Any, code: int | None = None, **how: Any)
 
 
 async def check_answers(outside: Outside) -> None:
-    """An echo, and a look at the store by the server itself."""
+    """Check that the server answers a request and reads its store."""
     with pytest.raises(ResponseError) as unknown:
         await outside.client.request("thinklsp/echo", {})
     assert unknown.value.code == -32601
@@ -62,14 +62,14 @@ async def check_no_children(process: int) -> None:
 
 
 async def check_left_behind(outside: Outside) -> None:
-    """After the end: no process, and a sound database."""
+    """Check that no process is left and that the database is sound."""
     place = str(outside.home.parent)
     await seen(lambda: not living_in(place), what=f"the end of what lived in {place}")
     assert check_store(outside.home) in ("ok", "none")
 
 
 def check_store(home: Path) -> str:
-    """What SQLite itself says of the store; `none` where there is none, or nothing in it."""
+    """Return SQLite's verdict on the store, or `none` if there is no store."""
     path = home / "state" / "sessions" / "sessions.db"
     if not path.is_file() or not path.stat().st_size:
         return "none"
@@ -80,7 +80,7 @@ def check_store(home: Path) -> str:
 
 
 def children(process: int) -> list[int]:
-    """Those of the process that still run."""
+    """Return the running children of a process."""
     found = []
     for task in _listed(Path(f"/proc/{process}/task")):
         try:
@@ -114,7 +114,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def descendants(process: int) -> list[int]:
-    """Its children, theirs, and so on."""
+    """Return the children of a process, their children, and so on."""
     found = children(process)
     return found + [below for child in found for below in descendants(child)]
 
@@ -138,7 +138,7 @@ class Gauge:
 
 
 def gauge(process: int) -> Gauge:
-    """Raises OSError where there is no such process, or only its exit code is left."""
+    """Measure a process. Raises OSError if it has ended."""
     folder = Path(f"/proc/{process}")
     status = _numbers((folder / "status").read_text())
     if "VmRSS" not in status:
@@ -170,7 +170,7 @@ def _numbers(text: str) -> dict[str, int]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """`share` of the values are no greater."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -207,18 +207,18 @@ class Count:
 
     @classmethod
     def all_in(cls, log: str) -> list[Self]:
-        """What was said so far, oldest first."""
+        """Return the counts in a log, the oldest first."""
         size = len(fields(cls))
         return [cls(*map(int, line.split()[:size])) for line in _LINE.findall(log)]
 
 
 def without_counts(log: str) -> str:
-    """What the server itself has said."""
+    """Return the server's own lines of a log."""
     return _LINE.sub("", log)
 
 
 async def counted(ask: Callable[[], Any], log: Callable[[], str], wait_for: Callable[..., Any]) -> Count:
-    """`ask` sends the signal. `wait_for` waits for what it is given to become true."""
+    """Send the signal by `ask`, wait by `wait_for` for the answer in the log, and return it."""
     before = len(Count.all_in(log()))
     ask()
     await wait_for(lambda: len(Count.all_in(log())) > before, what="the figures")

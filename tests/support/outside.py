@@ -1,7 +1,7 @@
 """The product from outside: the real server process, an editor that shares no code with it, and a signing provider.
 
-`Outside` is what a test holds; `finish` is what every test ends with, whatever it was about: a clean exit, no break of
-the protocol or of the provider's rules, no message that nobody expected, and not one secret outside the store.
+A test holds an `Outside` and ends with `finish`, which checks for a clean exit, no violation of the protocol or of the
+provider's rules, no unexpected message, and no secret outside of the store.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Connect = Callable[[Path, Mapping[str, str]], Awaitable[Any]]
 
 
 def server_by(argv: Sequence[str], client: type[Editing] = RawClient) -> Connect:
-    """A server for this client alone, started by that."""
+    """Return a function that starts a server for one client."""
 
     async def connect(root: Path, variables: Mapping[str, str]) -> Editing:
         return await client.start(argv, cwd=root, env=variables)
@@ -69,14 +69,16 @@ runpy.run_module("thinklsp", run_name="__main__", alter_sys=True)
 
 
 def server_with(program: str, client: type[Editing] = RawClient) -> Connect:
-    """A server in which this Python runs first, to plant a fault."""
+    """Return a function that starts a server in which this Python code runs first, to plant a fault."""
     return server_by([sys.executable, "-c", program + _RUN], client)
 
 
 @dataclass
 class Outside:
-    """`home` holds everything that the server may write to: state, config, temp. `root` is the workspace.
-    `variables` are the environment of the server; `announce` is what the editor can do; `connect` brings it to one.
+    """A server with its editor and provider.
+
+    `home` contains all folders that the server may write to, and `root` is the workspace. `variables` are the server's
+    environment, and `announce` the editor's capabilities. `connect` starts a server.
     """
 
     client: Any
@@ -107,7 +109,7 @@ class Outside:
         return f"turn-{self._tokens}"
 
     async def turn(self, command: str, argument: Json = None, *, token: str | None = None) -> Json:
-        """Runs a command with a work-done token; gives the checked TurnResult."""
+        """Run a command with a work-done token, and return the checked TurnResult."""
         return await self.result(self.client.command(command, argument, token=token or self.token()))
 
     async def result(self, request: Request) -> Json:
@@ -120,7 +122,7 @@ class Outside:
         return await self.turn("thinklsp.action", {"name": "edit", "uri": uri, "instruction": instruction} | argument)
 
     def told(self) -> list[str]:
-        """The messages shown since the last call. Those that no test asks for fail it at the end."""
+        """Return the unread messages. At its end, a test fails if there are any."""
         new = self._unread()
         self._read.update(new)
         return [*new.values()]
@@ -150,33 +152,45 @@ class Outside:
         self._read.clear()
 
     async def restart(self, *, kill: bool = False) -> None:
-        """Another server in place of this one, which ends in order or at once; all else stays."""
+        """End the server in order, or kill it, and start another one in its place."""
         if kill:
             await self.kill()
         else:
             assert await self.client.close() == 0
             assert self.client.checker.violations == []
         assert self.told() == []
+        await self.reopen()
+
+    async def reopen(self, *, announce: Json = None) -> Any:
+        """Start a server and an editor in place of those that have gone, on the same workspace and state."""
+        client = await self._another(self.root, announce)
         self.past.append(self.client)
         self._read.clear()
-        self.client = await self._another(self.root)
+        self.client = client
+        return client
 
     async def kill(self) -> None:
-        """What the server wrote before has been read then."""
+        """Kill the server, and read what it had written."""
         self.client.kill()
         await self.client.gone()
 
     async def beside(self, root: Path | None = None) -> Outside:
-        """A second server with the same state folder and provider, on this or another workspace. It ends with this."""
+        """Start a second server with the same state folder and provider, on this or another workspace."""
         client = await self._another(root or self.root)
         other = replace(self, client=client, root=root or self.root, results=[], others=[], past=[], _read=set())
         self.others.append(other)
         return other
 
-    async def _another(self, root: Path) -> Any:
-        client = await self.connect(root, self.variables)
+    async def _another(self, root: Path, announce: Json = None) -> Any:
+        client = await self.uninitialized(root)
+        announce = self.announce if announce is None else announce
+        await client.initialize(root, announce=announce, options=client.editor.settings)
+        return client
+
+    async def uninitialized(self, root: Path | None = None) -> Any:
+        """Start a second server and editor without `initialize`. The caller ends it."""
+        client = await self.connect(root or self.root, self.variables)
         client.editor.settings = self.client.editor.settings
-        await client.initialize(root, announce=self.announce, options=client.editor.settings)
         return client
 
     async def finish(self) -> None:
@@ -190,21 +204,8 @@ class Outside:
         assert loose_files(self.home / "state") == []
         self.judge_loop()
 
-    async def reopen(self, *, announce: Json = None) -> Any:
-        """Another server and editor on the same workspace and state, in place of those that have gone."""
-        self.client = await self.uninitialized()
-        self._read.clear()
-        await self.client.initialize(self.root, announce=announce, options={"model": MODEL})
-        return self.client
-
-    async def uninitialized(self) -> Any:
-        """A second server and editor, not initialized yet. Whoever asks for it ends it."""
-        client = await self.connect(self.root, self.variables)
-        client.editor.settings = {"model": MODEL}
-        return client
-
     async def stop(self) -> None:
-        """Ends whatever still runs. Checks nothing."""
+        """End everything that still runs, without checks."""
         for other in self.others:
             await other.stop()
         await self.provider.__aexit__()
@@ -212,7 +213,7 @@ class Outside:
         await self.client.gone()
 
     def held(self) -> str:
-        """What has kept the event loop of any of its servers for long; see `loop_watch`."""
+        """Return the reports of the watch on the servers' event loops; see `loop_watch`."""
         path = self.home.parent / "held"
         return path.read_text("utf-8") if path.exists() else ""
 
@@ -249,9 +250,9 @@ async def start(
     connect: Connect = own_server,
     client_name: str | None = None,
 ) -> Outside:
-    """Server, client and provider on a workspace with `files`. `env`: changes; None takes a variable away.
+    """Start a server, an editor and a provider on a workspace with `files`. In `env`, None removes a variable.
 
-    `options` are initializationOptions, and what the editor answers when it is asked for its configuration.
+    `options` are the initializationOptions, and the editor's answer to `workspace/configuration`.
     """
     provider = provider or SigningServer(f"sk-ant-canary-{secrets.token_hex(24)}", *script)
     await provider.__aenter__()
@@ -303,14 +304,14 @@ def check_turn_result(result: Json) -> None:
 
 
 def check_sentence(text: str) -> None:
-    """For a person: no traceback, no installation path, no name of a Python exception."""
+    """Check that a text for users has no traceback, installation path or name of a Python exception."""
     assert text.strip()
     assert "Traceback" not in text
     assert not re.search(r"site-packages|thinklsp/\w+\.py|\b\w+(Error|Exception)\b", text)
 
 
 def statuses(result: Json) -> dict[str, str]:
-    """Status by file name."""
+    """Return the status of each file by its name."""
     return {file["uri"].rpartition("/")[2]: file["status"] for file in result["edits"]["files"]}
 
 
@@ -319,17 +320,17 @@ def diagnostic(text: str, part: str, message: str, **more: Any) -> Json:
 
 
 def named(actions: list[Json], name: str) -> list[Json]:
-    """The actions whose title begins with `thinklsp: <name>`."""
+    """Return the actions whose title begins with `thinklsp: <name>`."""
     return [action for action in actions if action["title"].startswith(f"thinklsp: {name}")]
 
 
 def said(body: Json) -> str:
-    """Everything that a request tells the model, as one text."""
+    """Return the messages of a request as one text."""
     return json.dumps(body["messages"], ensure_ascii=False)
 
 
 def loose_files(folder: Path) -> list[str]:
-    """What others could read of a folder, and in it. What goes meanwhile is passed over."""
+    """Return the folder and the files in it that other users can read. Ignore files that disappear."""
     found = []
     below = (os.path.join(above, name) for above, folders, files in os.walk(folder) for name in (*folders, *files))
     for path in sorted([str(folder), *below]):

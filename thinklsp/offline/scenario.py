@@ -31,20 +31,19 @@ from thinklsp.core.errors import ThinkLspError
 
 # The regular expression of a placeholder may end with a brace, as in `{1,3}`. Other text in double braces stays
 # unchanged, because models also write templates.
-_PLACEHOLDER = re.compile(r"\{\{(?:(user)|result:(\d+)|(model))(?::(.*?))?\}\}(?!\})", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{\{(?:(user)|result:(\d+))(?::(.*?))?\}\}(?!\})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderValues:
-    """The values that replace placeholders: the last prompt, the latest tool results and the model name."""
+    """The values that replace placeholders: the last prompt and the latest tool results."""
 
     user: str
     results: tuple[str, ...]
-    model: str
 
     def resolve(self, placeholder: re.Match[str]) -> str:
-        user, number, model, pattern = placeholder.groups()
-        source = self.user if user else self.model if model else "".join(self.results[int(number) - 1 : int(number)])
+        user, number, pattern = placeholder.groups()
+        source = self.user if user else "".join(self.results[int(number) - 1 : int(number)])
         if not pattern:
             return source
         found = re.search(pattern, source, re.MULTILINE)
@@ -76,7 +75,7 @@ def _check_placeholder(placeholder: re.Match[str]) -> str:
     """Raise ValueError if a placeholder has the result number 0 or an invalid regular expression."""
     if placeholder[2] == "0":
         raise ValueError(f"{placeholder[0]} is invalid: results are numbered from 1, so the first is {{{{result:1}}}}")
-    return _check_pattern(placeholder[4] or "")
+    return _check_pattern(placeholder[3] or "")
 
 
 class TableRow(BaseModel):
@@ -85,9 +84,7 @@ class TableRow(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-ScriptedStopReason = Literal[
-    "end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal", "context_window"
-]
+ScriptedStopReason = Literal["end_turn", "tool_use", "max_tokens", "pause_turn", "refusal", "context_window"]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
 TokenCount = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
@@ -194,7 +191,6 @@ class HttpError(TableRow):
     type: str | None = None
     message: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    body: str | None = None
 
 
 class ErrorEvent(TableRow):
@@ -245,7 +241,6 @@ class ScenarioStep(TableRow):
 
     parts: tuple[ScenarioPart, ...] = Field(default=(), alias="block")
     stop_reason: ScriptedStopReason | None = None
-    stop_sequence: str | None = None
     refusal: Refusal | None = None
     usage: UsageOverride = UsageOverride()
     pacing: Pacing = Pacing()
@@ -260,8 +255,6 @@ class ScenarioStep(TableRow):
     def _check_stop_reason(self) -> ScenarioStep:
         if self.refusal is not None and self.stop_reason != "refusal":
             raise ValueError('refusal requires stop_reason = "refusal"')
-        if (self.stop_sequence is not None) != (self.stop_reason == "stop_sequence"):
-            raise ValueError('stop_sequence and stop_reason = "stop_sequence" must be used together')
         for part in self.parts:
             replace_placeholders(part.model_dump(), _check_placeholder)
         return self

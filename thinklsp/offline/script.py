@@ -46,7 +46,6 @@ class ConversationState:
 class NeutralRequest:
     """A request in a form that is the same for all services. `digest` is a hash of the conversation."""
 
-    model: str
     tools: frozenset[str]
     conversation: ConversationState
     digest: str
@@ -75,7 +74,7 @@ class Script:
         if count >= len(steps):
             return _build_builtin_answer(self.scenario, request, f"turn {number + 1} has no step {count + 1}")
         step, label = steps[count], f"turn {number + 1}, step {count + 1}"
-        values = PlaceholderValues(request.prompt, request.conversation.results, request.model)
+        values = PlaceholderValues(request.prompt, request.conversation.results)
         calls = any(isinstance(part, ToolPart) for part in step.parts)
         return step.model_copy(
             update={

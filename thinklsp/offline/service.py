@@ -134,7 +134,7 @@ class OfflineService:
         self._check_thinking(request["messages"], start=state.start if thinks else None)
         digest = hashlib.sha256(json.dumps(request["messages"], sort_keys=True).encode("ascii")).hexdigest()
         tools = frozenset(str(tool.get("name")) for tool in request.get("tools") or ())
-        answer = self._script.answer(NeutralRequest(request["model"], tools, state, digest))
+        answer = self._script.answer(NeutralRequest(tools, state, digest))
         window, usage = self._script.scenario.context_window, _estimate_usage(request, answer)
         if window is not None and usage["total"] > window:
             raise _RequestRefused(f"prompt is too long: {usage['total']} tokens > {window} maximum")
@@ -334,7 +334,7 @@ def _build_message(model: str, blocks: Sequence[Json], answer: ScenarioStep, usa
         "model": model,
         "content": blocks,
         "stop_reason": _STOP_REASONS.get(str(answer.stop_reason), answer.stop_reason),
-        "stop_sequence": answer.stop_sequence,
+        "stop_sequence": None,
         "usage": {
             "input_tokens": max(usage["input"] - usage["cache_read"] - usage["cache_write"], 0),
             "cache_creation_input_tokens": usage["cache_write"],
@@ -368,8 +368,6 @@ def _respond_error(error: HttpError) -> OfflineResponse:
     kind = error.type or _ERROR_TYPES.get(error.status, "api_error")
     value = {"type": "error", "error": {"type": kind, "message": error.message or kind.replace("_", " ").capitalize()}}
     response = _respond_json(value, error.status)
-    if error.body is not None:
-        response = OfflineResponse(error.status, {"content-type": "text/html"}, ((0, error.body.encode("utf-8")),))
     own = {name.lower(): value for name, value in error.headers.items()}
     return replace(response, headers={**response.headers, **own})
 

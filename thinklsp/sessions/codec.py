@@ -101,6 +101,11 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def replace_null_characters(text: str) -> str:
+    """Return the text as a text column of PostgreSQL can contain it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 def compute_crc(data: bytes) -> int:
     """Return the CRC-32 checksum of the data."""
     return zlib.crc32(data)

@@ -6,9 +6,13 @@ contents, with a key per session.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from thinklsp.sessions.codec import replace_null_characters, to_bytes, to_text
+
+_EMPTY_TEXTS = ("", "[]")
 FILE_MODE_PROTECTION = (
     "Signatures and encrypted thinking are stored without further encryption in files that only you can read."
 )
@@ -44,16 +48,26 @@ class SessionCipher:
         """Return stored content as it was, or None if it is damaged."""
         return content if isinstance(content, bytes) else None
 
-    def encrypt_text(self, column: str, row: RowKey, text: str) -> str:  # noqa: ARG002 - as above
+    def encrypt_text(self, column: str, row: RowKey, text: str) -> str:
         """Return a text as it is stored.
 
         Empty texts and empty JSON arrays are not changed, because queries look for them.
         """
-        return text
+        if not self.kind or text in _EMPTY_TEXTS:
+            return text
+        # As in a text column without encryption.
+        content = to_bytes(replace_null_characters(text))
+        return base64.b64encode(self.encrypt(column, row, content)).decode()
 
-    def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:  # noqa: ARG002 - as above
+    def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:
         """Return a stored text as it was, or None if it is damaged."""
-        return text
+        if not self.kind or text in _EMPTY_TEXTS:
+            return text
+        try:
+            content = self.decrypt(column, row, base64.b64decode(text, validate=True))
+        except ValueError:
+            return None
+        return None if content is None else to_text(content)
 
 
 class Rows(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from lsprotocol import types
 
 from tests.e2e.acting import begin_file, begin_talk, chat, edit_file, reach, refused, say, send, start_chat
@@ -151,22 +150,23 @@ async def test_a_document_begun_by_hand_gets_its_session_and_keeps_it(begin: Beg
     assert (client.text(uri) or "").endswith("Sure?\r\n\r\n## thinklsp\r\n\r\nAgain.\r\n\\## You\r\n\r\n## You\r\n\r\n")
 
 
-@pytest.mark.parametrize("identity", ["0123456789abcdef", "last", "no id at all"])
-async def test_a_session_that_is_not_known_is_replaced_and_said_so(begin: Begin, identity: str) -> None:
-    outside = await begin(say("First."), say(ANSWER))
+async def test_a_session_that_is_not_known_is_replaced_and_said_so(begin: Begin) -> None:
+    outside = await begin(say("First."))
     client = outside.client
     newest = await chat(outside, "Somewhere else.")
-    uri = outside.open("notes.chat.md", f"<!-- thinklsp session: {identity} -->\n\n## You\n\nHello?\n")
-    started = await client.command("thinklsp.send", {"uri": uri})
-    await client.wait_for(lambda: ANSWER in (client.text(uri) or ""), what="the answer")
-    text = client.text(uri) or ""
-    assert started["sessionId"] != newest["sessionId"]
-    assert session_line(text) == f"<!-- thinklsp session: {started['sessionId']} -->"
-    assert text.count("thinklsp session:") == 1
-    assert text.endswith(
-        f"\n{ANSWER}\n\n> - The session of this document was not found, so a new session was started.\n\n## You\n\n"
-    )
-    await client.wait_for(lambda: ended(client), what="the end of the progress")
+    for identity in ("0123456789abcdef", "last", "no id at all"):
+        text = f"<!-- thinklsp session: {identity} -->\n\n## You\n\nHello?\n"
+        uri = outside.open(f"{identity[:4]}.chat.md", text)
+        outside.provider.say(say(ANSWER))
+        started = await client.command("thinklsp.send", {"uri": uri})
+        await client.wait_for(lambda uri=uri: ANSWER in (client.text(uri) or ""), what="the answer")
+        text = client.text(uri) or ""
+        assert started["sessionId"] != newest["sessionId"]
+        assert session_line(text) == f"<!-- thinklsp session: {started['sessionId']} -->"
+        assert text.count("thinklsp session:") == 1
+        notice = "The session of this document was not found, so a new session was started."
+        assert text.endswith(f"\n{ANSWER}\n\n> - {notice}\n\n## You\n\n")
+        await client.wait_for(lambda: ended(client), what="the end of the progress")
 
 
 async def test_a_document_closed_in_mid_turn_loses_no_answer(begin: Begin) -> None:

@@ -16,12 +16,12 @@ from tests.e2e.acting import (
     edit_file,
     reach,
     read_choices,
+    refused,
     say,
     send,
     write_prompt,
 )
 from tests.e2e.conftest import Begin
-from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import diagnostic
 from tests.support.outside import said
@@ -110,12 +110,13 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("commands", STOPPED)
-async def test_a_command_that_fails_stops_the_rest(begin: Begin, commands: str) -> None:
-    outside, client, uri = await begin_talk(begin, f"{commands}Do it.\n")
-    text = (await send(outside, uri))["text"]
-    assert (text.startswith(STOPPED[commands][0]), text.endswith(STOPPED[commands][1])) == (True, True)
-    assert (client.text(uri) or "").endswith("\n\n## You\n\nDo it.\n")
+async def test_a_command_that_fails_stops_the_rest(begin: Begin) -> None:
+    outside = await begin()
+    for number, (commands, (start, end)) in enumerate(STOPPED.items()):
+        uri = outside.open(f"{number}.chat.md", f"{commands}Do it.\n")
+        text = (await send(outside, uri))["text"]
+        assert (text.startswith(start), text.endswith(end)) == (True, True)
+        assert (outside.client.text(uri) or "").endswith("\n\n## You\n\nDo it.\n")
     assert outside.provider.connections == 0
 
 
@@ -306,10 +307,8 @@ async def test_second_send_of_new_document_reuses_the_session(begin: Begin) -> N
     hold = Hold()
     outside, client, uri = await begin_talk(begin, "Hello?", answer(Text(ANSWER), before=hold), say("Again."))
     first = await reach(hold, client.command("thinklsp.send", {"uri": uri}, token="first"))
-    with pytest.raises(ResponseError) as refused:
-        await client.command("thinklsp.send", {"uri": uri}, token="second")
-    assert refused.value.code == -32803
-    assert "already waiting for an answer" in refused.value.message
+    second = client.command("thinklsp.send", {"uri": uri}, token="second")
+    await refused(second, match="already waiting for an answer")
     assert await client.command("thinklsp.cancel", {}) != {"cancelled": []}
     result = await first
     assert result["stopReason"] == "cancelled"
@@ -321,61 +320,63 @@ async def test_second_send_of_new_document_reuses_the_session(begin: Begin) -> N
     assert outside.provider.requests[-1].body["messages"][-1]["role"] == "user"
 
 
-@pytest.mark.parametrize("how", ["insertions", "the whole text"])
-async def test_text_typed_during_a_turn_is_the_next_prompt(begin: Begin, how: str) -> None:
-    hold = Hold()
-    outside, client, uri = await begin_talk(
-        begin, "## You\n\nHello?\n", answer(Text(ANSWER), before=hold), say("Again.")
-    )
-    turn = await reach(hold, client.command("thinklsp.send", {"uri": uri}, token="turn"))
-    if how == "insertions":
-        client.change(uri, "\n", "\n\nAnd another\nthing.\n", nth=2)
-        client.change(uri, "## You", "Some words.\n\n## You")
-    else:
-        client.change(uri, "## You\n\nHello?\n", "Some words.\n\n## You\n\nHello?\n\nAnd another\nthing.\n")
-    # Answered in order: the server has read what was typed.
-    await client.lenses(uri)
-    hold.release()
-    result = await turn
-    assert client.text(uri) == (
-        f"<!-- thinklsp session: {result['sessionId']} -->\n\nSome words.\n\n## You\n\nHello?\n\n"
-        f"## thinklsp\n\n{ANSWER}\n\n## You\n\nAnd another\nthing.\n"
-    )
-    assert len(client.edits()) == 1
-    await send(outside, uri)
-    assert [m["content"] for m in outside.provider.requests[-1].body["messages"]][-1][0][
-        "text"
-    ] == "And another\nthing."
+async def test_text_typed_during_a_turn_is_the_next_prompt(begin: Begin) -> None:
+    outside = await begin()
+    client = outside.client
+    for number, is_whole in enumerate((False, True), 1):
+        hold = Hold()
+        outside.provider.say(answer(Text(ANSWER), before=hold), say("Again."))
+        uri = outside.open(f"{number}.chat.md", "## You\n\nHello?\n")
+        turn = await reach(hold, client.command("thinklsp.send", {"uri": uri}, token=uri))
+        if is_whole:
+            client.change(uri, "## You\n\nHello?\n", "Some words.\n\n## You\n\nHello?\n\nAnd another\nthing.\n")
+        else:
+            client.change(uri, "\n", "\n\nAnd another\nthing.\n", nth=2)
+            client.change(uri, "## You", "Some words.\n\n## You")
+        # Answered in order: the server has read what was typed.
+        await client.lenses(uri)
+        hold.release()
+        result = await turn
+        assert client.text(uri) == (
+            f"<!-- thinklsp session: {result['sessionId']} -->\n\nSome words.\n\n## You\n\nHello?\n\n"
+            f"## thinklsp\n\n{ANSWER}\n\n## You\n\nAnd another\nthing.\n"
+        )
+        assert len(client.edits()) == 2 * number - 1
+        await send(outside, uri)
+        newest = outside.provider.requests[-1].body["messages"][-1]["content"]
+        assert newest[0]["text"] == "And another\nthing."
 
 
-@pytest.mark.parametrize("when", ["while the turn runs", "when the edit comes"])
-async def test_a_document_saved_under_another_name_gets_its_answer(begin: Begin, when: str) -> None:
-    hold = Hold()
-    outside, client, old = await begin_talk(begin, "Hello?", answer(Text(ANSWER), before=hold), name="old.chat.md")
-    turn = await reach(hold, client.command("thinklsp.send", {"uri": old}, token="turn"))
-    new = outside.uri("new.chat.md")
+async def test_a_document_saved_under_another_name_gets_its_answer(begin: Begin) -> None:
+    outside = await begin()
+    client = outside.client
+    for number, is_running in enumerate((True, False)):
+        hold = Hold()
+        outside.provider.say(answer(Text(ANSWER), before=hold))
+        old, new = outside.open(f"old{number}.chat.md", "Hello?"), outside.uri(f"new{number}.chat.md")
+        turn = await reach(hold, client.command("thinklsp.send", {"uri": old}, token=old))
 
-    def rename() -> None:
-        client.close_document(old)
-        client.open(new, "Hello?")
+        def rename(old: str = old, new: str = new) -> None:
+            client.close_document(old)
+            client.open(new, "Hello?")
 
-    def renaming(params: Any) -> Any:
-        if old not in client.desk.open:
-            return client.editor.apply_edit(params)
-        # The edit is for a document that is no longer there, which an editor refuses.
-        rename()
-        return types.ApplyWorkspaceEditResult(applied=False)
+        def renaming(params: Any, old: str = old, rename: Any = rename) -> Any:
+            if old not in client.desk.open:
+                return client.editor.apply_edit(params)
+            # The edit is for a document that is no longer there, which an editor refuses.
+            rename()
+            return types.ApplyWorkspaceEditResult(applied=False)
 
-    if when == "when the edit comes":
-        client.editor.handlers["workspace/applyEdit"] = renaming
-    else:
-        rename()
-        await client.lenses(new)
-    hold.release()
-    result = await turn
-    assert client.text(new) == (
-        f"<!-- thinklsp session: {result['sessionId']} -->\n\nHello?\n\n## thinklsp\n\n{ANSWER}\n\n## You\n\n"
-    )
+        if is_running:
+            rename()
+            await client.lenses(new)
+        else:
+            client.editor.handlers["workspace/applyEdit"] = renaming
+        hold.release()
+        result = await turn
+        assert client.text(new) == (
+            f"<!-- thinklsp session: {result['sessionId']} -->\n\nHello?\n\n## thinklsp\n\n{ANSWER}\n\n## You\n\n"
+        )
 
 
 async def test_unchangeable_document_is_answered_in_another_one(begin: Begin) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from lsprotocol import types
 
-from tests.e2e.acting import begin_file, chat, edit_file, read_file, say, start_chat, write_file
+from tests.e2e.acting import begin_file, chat, edit_file, read_file, refused, say, start_chat, write_file
 from tests.e2e.conftest import Begin
-from tests.support.client.actions import Editing, ResponseError
+from tests.support.client.actions import Editing
 from tests.support.client.lsp import CONVERTER, named
 from tests.support.outside import Outside, said, statuses
 from tests.support.signing_server import answer
@@ -175,8 +174,7 @@ def script() -> list[Any]:
 async def undone(outside: Outside, uri: str, text: str) -> None:
     """Undo the turn. If the document does not contain the edit, the server says so."""
     if outside.client.text(uri) == text:
-        with pytest.raises(ResponseError, match="Nothing was left to undo"):
-            await outside.client.command("thinklsp.undo")
+        await refused(outside.client.command("thinklsp.undo"), match="Nothing was left to undo")
     else:
         result = await outside.client.command("thinklsp.undo")
         assert [(file["status"], file["reason"]) for file in result["files"]] == [("applied", None)]

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from tests.e2e.acting import edit_file, never_answer, read_file, say, start_over, stop_waiting, write_file
+from tests.e2e.acting import edit_file, never_answer, read_file, refused, say, start_over, stop_waiting, write_file
 from tests.e2e.conftest import Begin
-from tests.support.client.actions import ResponseError
 from tests.support.client.editor import Refusal, capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
@@ -224,8 +223,7 @@ async def test_what_waits_can_be_discarded(begin: Begin) -> None:
     assert await client.run_action(discard) == {"turnId": result["turnId"], "files": uris}
     assert [*named(after := await client.code_actions(uri, RANGE), "apply"), *named(after, "discard")] == []
     for command in ("apply", "discard"):
-        with pytest.raises(ResponseError, match="No edit is waiting"):
-            await client.command(f"thinklsp.{command}")
+        await refused(client.command(f"thinklsp.{command}"), match="No edit is waiting")
     assert (list_files(outside), client.text(uri), client.edits()) == (before, APP, [])
 
 

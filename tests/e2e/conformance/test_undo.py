@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
+from tests.e2e import acting
 from tests.e2e.acting import begin_file, chat, edit_file, read_before, say, start_chat, write_file
 from tests.e2e.conformance.test_partial import accept_files
 from tests.e2e.conftest import Begin
-from tests.support.client.actions import ResponseError
 from tests.support.client.editor import capabilities
 from tests.support.client.lsp import named
 from tests.support.outside import Outside, said, statuses
@@ -35,10 +35,7 @@ async def wrote(outside: Outside, *calls: Any, session: str | None = None) -> An
 
 
 async def refused(outside: Outside, argument: Any = None) -> str:
-    with pytest.raises(ResponseError) as error:
-        await outside.client.command("thinklsp.undo", argument)
-    assert error.value.code == -32803
-    return error.value.message
+    return await acting.refused(outside.client.command("thinklsp.undo", argument))
 
 
 KINDS = {
@@ -272,8 +269,7 @@ async def test_undo_drops_the_pending_rest(begin: Begin) -> None:
     assert len(named(await client.code_actions(waiting, "l1"), "apply")) == 1
     assert (await client.command("thinklsp.undo"))["applied"] == "all"
     assert named(await client.code_actions(waiting, "l1"), "apply") == []
-    with pytest.raises(ResponseError, match="No edit is waiting"):
-        await client.command("thinklsp.apply", {"turnId": result["turnId"]})
+    await acting.refused(client.command("thinklsp.apply", {"turnId": result["turnId"]}), match="No edit is waiting")
     assert (client.text(uri), client.text(outside.uri("c.py"))) == (TEN, TEN)
 
 

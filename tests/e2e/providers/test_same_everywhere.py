@@ -70,25 +70,19 @@ async def test_fix(outside: Outside, way: Way) -> None:
     assert len(service.requests) == 4 + way.learned + way.reorders
 
 
-async def test_refusal_keeps_nothing_and_applies_nothing(outside: Outside, way: Way) -> None:
+async def test_a_turn_that_ends_early_applies_nothing(outside: Outside, way: Way) -> None:
+    """A refused answer is dropped, a cut one is kept; neither runs a tool or takes effect."""
     client, service = outside.pair
-    result = await chat(outside, "Please refuse.")
-    assert (result["stopReason"], result["text"]) == ("refusal", way.refusal)
-    assert statuses(result) == {"app.py": "held"}
-    again = await chat(outside, "Go on.", sessionId=result["sessionId"])
-    assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
-    assert "Partly written" not in service.requests[-1].raw.decode()
-    assert client.edits() == []
-
-
-async def test_a_cut_answer_runs_nothing_of_it(outside: Outside) -> None:
-    client, service = outside.pair
-    result = await chat(outside, "Please run out.")
-    assert (result["stopReason"], result["text"]) == ("max_tokens", "Half an answer")
-    assert statuses(result) == {"app.py": "held"}
-    again = await chat(outside, "Go on.", sessionId=result["sessionId"])
-    assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
-    assert "Half an answer" in service.requests[-1].raw.decode()
+    for prompt, reason, text, written, is_kept in (
+        ("Please refuse.", "refusal", way.refusal, "Partly written", False),
+        ("Please run out.", "max_tokens", "Half an answer", "Half an answer", True),
+    ):
+        result = await chat(outside, prompt)
+        assert (result["stopReason"], result["text"]) == (reason, text)
+        assert statuses(result) == {"app.py": "held"}
+        again = await chat(outside, "Go on.", sessionId=result["sessionId"])
+        assert (again["stopReason"], again["text"]) == ("end_turn", "Went on.")
+        assert (written in service.requests[-1].raw.decode()) == is_kept
     assert client.edits() == []
 
 

@@ -119,10 +119,7 @@ class AnthropicReplayCheck:
         keys = [_find_token(block) for block in content]
         keys += [compute_content_key(values[start:]) for start in range(len(values))]
         issued = next(filter(None, map(self._issued_answers.find, keys)), None)
-        if issued is not None:
-            return issued.is_paused
-        results = {str(value.get("tool_use_id")) for value in values}
-        return any(b.kind == "server_tool_use" and str(b.value.get("id")) not in results for b in content)
+        return issued is not None and issued.is_paused
 
     def _check_block(self, block: AnthropicBlock, position: int, replay: AnthropicReplay) -> None:
         seal = self._signatures[block.path]

@@ -386,7 +386,6 @@ def read_conversation(messages: list[Any]) -> AnthropicConversation:
     for block in blocks:
         _check_block(block)
     _check_pairs(blocks)
-    _check_server_tools(blocks)
     return AnthropicConversation(blocks, read_conversation_state(_iter_parts(blocks)))
 
 
@@ -486,19 +485,3 @@ def _check_results(run: Sequence[AnthropicBlock], waiting: Sequence[str]) -> Non
             f"messages: tool_use ids were found without tool_result blocks immediately after: {', '.join(missing)}. "
             "Each tool_use block must have a corresponding tool_result block at the beginning of the next message."
         )
-
-
-def _check_server_tools(blocks: Sequence[AnthropicBlock]) -> None:
-    """Check that each call of a server tool has a result before the user's next prompt."""
-    finished = {str(block.value.get("tool_use_id")) for block in blocks if block.role == "assistant"}
-    pending = [b for b in blocks if b.kind == "server_tool_use" and str(b.value.get("id")) not in finished]
-    for role, run in group_by_role(blocks):
-        if role != "user" or any(block.kind == "tool_result" for block in run):
-            continue
-        for call in pending:
-            if call.message < run[0].message:
-                name = call.value.get("name")
-                reject(
-                    f"{call.path}: `{name}` tool use with id `{call.value.get('id')}` was found without a "
-                    f"corresponding `{name}_tool_result` block"
-                )

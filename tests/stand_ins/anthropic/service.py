@@ -152,7 +152,6 @@ def _find_traits(name: str) -> AnthropicTraits:
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     conversation, request = accepted.conversation, accepted.request
     return NeutralRequest(
-        request.model,
         frozenset(tool["name"] for tool in request.tools or ()),
         conversation.state,
         compute_content_key([{"role": block.role, **block.value} for block in conversation.blocks]),
@@ -248,7 +247,7 @@ def write_message(
 ) -> AnthropicAnswer:
     blocks = tuple(_Writer(answer, context, signer).write())
     reason = _STOP_REASONS.get(str(answer.stop_reason), answer.stop_reason)
-    ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": answer.stop_sequence}
+    ending: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
     if answer.stop_reason == "refusal":
         refusal = answer.refusal.model_dump() if answer.refusal else {"category": None, "explanation": None}
         ending["stop_details"] = {"type": "refusal", **refusal}

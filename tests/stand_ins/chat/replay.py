@@ -1,7 +1,6 @@
 """Checks that clients send reasoning back unmodified to DeepSeek and OpenRouter, which require this.
 
-OpenRouter signs the entries in `reasoning_details`. A signature covers its own entry and the unsigned entries before
-it. A signature also contains the number of signatures in the answer, so these entries are checked without stored state.
+OpenRouter signs the entries in `reasoning_details`. A signature stands for the marks of all entries of its answer.
 DeepSeek's reasoning is plain text, so the simulator remembers the reasoning that it sent.
 """
 
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 
 from tests.stand_ins.chat.requests import ChatConversation, ChatMessage, ChatOptions, Flavour, list_call_ids
 from tests.stand_ins.rejections import RequestRejected, reject
-from tests.stand_ins.service_state import StateSigner, estimate_tokens, hash_text
+from tests.stand_ins.service_state import StateSigner, estimate_tokens, hash_json, hash_text
 from thinklsp.offline.scenario import RedactedPart, ThinkingPart
 
 ReasoningDetail = Mapping[str, Any]
@@ -44,18 +43,12 @@ class ReasoningOwner:
 
 @dataclass(frozen=True, slots=True)
 class _DetailSignature:
-    """The signed data of a `reasoning_details` entry.
+    """What a signature stands for: the entry at `place` of an answer whose entries have the marks `order`."""
 
-    `place` is the position of the signature among the `count` signatures in the answer. `digest` is a hash of the entry
-    and the unsigned entries before it.
-    """
-
-    model: str
-    key: str
+    owner: ReasoningOwner
     answer: str
+    order: tuple[str, ...]
     place: int
-    count: int
-    digest: str
 
 
 def sign_details(
@@ -63,23 +56,15 @@ def sign_details(
 ) -> list[list[ReasoningDetail]]:
     """Return the signed `reasoning_details` entries for each thinking part."""
     open_entries = list(_iter_entries(thoughts, owner.vendor))
-    count = sum(_find_signature_key(entry) is not None for entries in open_entries for entry in entries)
-    pending: list[ReasoningDetail] = []
-    place = 0
-    result: list[list[ReasoningDetail]] = []
-    for part, entries in zip(thoughts, open_entries, strict=True):
-        part_entries: list[ReasoningDetail] = []
-        for entry in entries:
-            name = _find_signature_key(entry)
-            pending.append(entry)
-            if name is not None:
-                seal = _DetailSignature(owner.model, owner.key, answer, place, count, _compute_digest(pending))
-                entry = {**entry, name: signer.sign(seal, estimate_tokens(part.thought))}
-                pending = []
-                place += 1
-            part_entries.append(entry)
-        result.append(part_entries)
-    return result
+    order = tuple(_compute_mark(entry) for entries in open_entries for entry in entries)
+    places = iter(range(len(order)))
+
+    def sign(entry: ReasoningDetail, part: ThinkingPart | RedactedPart) -> ReasoningDetail:
+        seal = _DetailSignature(owner, answer, order, next(places))
+        name = next((name for name in _SIGNATURE_KEYS if name in entry), None)
+        return entry if name is None else {**entry, name: signer.sign(seal, estimate_tokens(part.thought))}
+
+    return [[sign(entry, part) for entry in entries] for part, entries in zip(thoughts, open_entries, strict=True)]
 
 
 def check_details(details: Any, owner: ReasoningOwner, signer: StateSigner, message: int) -> None:
@@ -89,28 +74,26 @@ def check_details(details: Any, owner: ReasoningOwner, signer: StateSigner, mess
         return
     if not isinstance(details, list):
         reject(f"{place}: Invalid input: expected array")
-    pending: list[ReasoningDetail] = []
-    answer: str | None = None
-    seen = count = 0
     for number, entry in enumerate(details):
         if not isinstance(entry, Mapping) or str(entry.get("type")) not in _DETAIL_TYPES:
             reject(f"{place}.reasoning_details.{number}: Invalid input: no known type")
-        if entry["type"] == "reasoning.server_tool_call":
-            continue
-        pending.append(entry)
+    entries = [entry for entry in details if entry["type"] != "reasoning.server_tool_call"]
+    marks = [_compute_mark(entry) for entry in entries]
+    begins: dict[str, int] = {}
+    end = 0
+    for number, entry in enumerate(entries):
         text = entry.get("data" if entry["type"] == "reasoning.encrypted" else "signature")
         if text is None:
             continue
         seal = signer.verify(text, _DetailSignature) if isinstance(text, str) else None
-        if seal is None or (seal.model, seal.key) != (owner.model, owner.key):
+        if seal is None or seal.owner != owner:
             _reject_entry(owner, place, number)
-        if (seal.answer, seal.place, seal.digest) != (answer or seal.answer, seen, _compute_digest(pending)):
+        begin = begins.setdefault(seal.answer, number - seal.place)
+        end = begin + len(seal.order)
+        if begin != number - seal.place or begin < 0 or tuple(marks[begin:end]) != seal.order:
             _reject_entry(owner, place, number, modified=True)
-        answer, count, seen, pending = seal.answer, seal.count, seen + 1, []
-    if pending:
-        _reject_entry(owner, place, len(details) - 1)
-    if seen != count:
-        _reject_entry(owner, place, max(len(details) - 1, 0), modified=True)
+    if end != len(entries):
+        _reject_entry(owner, place, len(entries) - 1, modified=True)
 
 
 def _iter_entries(thoughts: Sequence[ThinkingPart | RedactedPart], vendor: str) -> Iterator[list[ReasoningDetail]]:
@@ -139,17 +122,11 @@ def _build_entries(part: ThinkingPart | RedactedPart, vendor: str, index: int) -
         yield {"type": "reasoning.text", "text": part.readable_text or "", "signature": "", **common}
 
 
-def _find_signature_key(entry: ReasoningDetail) -> str | None:
-    return next((name for name in _SIGNATURE_KEYS if name in entry), None)
-
-
-def _compute_digest(entries: Iterable[ReasoningDetail]) -> str:
-    """Return a hash of the entries without their signatures. Null and empty values are ignored."""
-    bare = [
-        {key: value for key, value in entry.items() if key not in _SIGNATURE_KEYS and value is not None and value != ""}
-        for entry in entries
-    ]
-    return hash_text(json.dumps(bare, sort_keys=True))[:24]
+def _compute_mark(entry: ReasoningDetail) -> str:
+    """Return a hash of an entry without its signature. Null and empty values are ignored."""
+    return hash_json(
+        {key: value for key, value in entry.items() if key not in _SIGNATURE_KEYS and value not in (None, "")}
+    )
 
 
 def _reject_entry(owner: ReasoningOwner, place: str, number: int, *, modified: bool = False) -> NoReturn:

@@ -80,10 +80,11 @@ class Flavour(TableRow):
     """The behavior of a kind of server.
 
     `reasoning` is the message field for thinking. If `details` is true, signed thinking is also sent in the field
-    `reasoning_details`. `knobs` contains the request keys that control thinking. `efforts` contains the accepted effort
-    levels, or is None if any level is accepted. If `named_chunks` is true, every chunk has a role and content. If
-    `closed` is true, the server rejects unknown keys. If `fits` is true, the prompt and `max_tokens` together must fit
-    into the context window. If `hosted` is true, the server requires an API key.
+    `reasoning_details`. `knobs` contains the request keys that control thinking. `efforts` contains the accepted
+    effort levels, or is None if any level is accepted, and `effort_error` is the refusal of another one. If
+    `named_chunks` is true, every chunk has a role and content. If `closed` is true, the server rejects unknown
+    keys. If `fits` is true, the prompt and `max_tokens` together must fit into the context window. If `hosted` is
+    true, the server requires an API key.
 
     `calls` specifies how tool calls are streamed. With `opened`, the ID and name come before the other pieces. With
     `whole`, each call is a single chunk. With `repeated`, every delta has the ID, the name and the index 0. With
@@ -96,6 +97,7 @@ class Flavour(TableRow):
     details: bool = False
     knobs: frozenset[Knob] = frozenset({"reasoning_effort"})
     efforts: tuple[str, ...] | None = None
+    effort_error: str = "{place}: Input should be one of {levels}"
     roles: tuple[str, ...] = _OPENAI_ROLES
     calls: Literal["opened", "whole", "repeated", "unnumbered"] = "opened"
     call_ids: str = "call_{digest:.24}"
@@ -253,7 +255,7 @@ def _read_effort(effort: str | None, place: str, flavour: Flavour) -> bool | Non
         return None
     if flavour.efforts is not None and effort not in flavour.efforts:
         levels = ", ".join(f"'{level}'" for level in flavour.efforts)
-        reject(f"{place}: Invalid value '{effort}'. Input should be one of {levels}", place)
+        reject(flavour.effort_error.format(place=place, effort=effort, levels=levels), place)
     return effort != "none"
 
 

@@ -187,7 +187,6 @@ def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
         for message in conversation.messages
     ]
     return NeutralRequest(
-        accepted.context.owner.model,
         accepted.context.options.tools,
         conversation.state,
         hash_json(messages),

@@ -44,13 +44,16 @@ class AnswerItem:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtSignature:
-    """What a signature stands for: the item at `place` of an answer whose items have the marks `order`."""
+    """What a signature stands for: the item at `place` of an answer whose items have the marks `order`.
+
+    If `is_paused` is true, the model continues the answer in the next response.
+    """
 
     model: str
     key: str
-    answer: str
     order: tuple[str, ...]
     place: int
+    is_paused: bool
     tokens: int
 
 
@@ -108,15 +111,14 @@ class SignatureCheck:
                 continue
             if self.traits.requires_signatures and content.number >= conversation.turn_start:
                 _check_present(content)
-            answers = self._check_content(content)
-            count += max(len(answers), 1) if content.number >= conversation.state.start else 0
+            answers = self._count_content(content)
+            count += answers if content.number >= conversation.state.start else 0
         return count
 
-    def _check_content(self, content: GoogleContent) -> set[str]:
-        """Check the signatures of a content and return the answers that they belong to."""
+    def _count_content(self, content: GoogleContent) -> int:
+        """Check the signatures of a content and return the number of answers that it joins."""
         items = list_answer_items(content.parts)
-        answers: set[str] = set()
-        end: int | None = None
+        ends: dict[int, bool] = {}
         for position, item in enumerate(items):
             if item.signature is None:
                 continue
@@ -125,14 +127,15 @@ class SignatureCheck:
                     reject(_MISPLACED_ERROR)
                 continue
             seal = self._verify_signature(item.signature)
-            answers.add(seal.answer)
             begin = position - seal.place
             if begin < 0 or tuple(found.mark for found in items[begin : begin + len(seal.order)]) != seal.order:
                 reject(_MISPLACED_ERROR)
-            end = begin + len(seal.order)
-        if end is not None and end < len(items):
+            ends[begin + len(seal.order)] = seal.is_paused
+        last = max(ends, default=len(items))
+        if last < len(items) and not ends[last]:
             reject(_MISPLACED_ERROR)
-        return answers
+        pauses = sum(ends.values())
+        return pauses + (not items or not ends.get(len(items), False))
 
     def _verify_signature(self, signature: str) -> ThoughtSignature:
         seal = verify_state(signature, self.signer, ThoughtSignature)

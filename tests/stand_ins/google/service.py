@@ -74,7 +74,6 @@ _OWN_PATHS = re.compile(r"/v1(beta|alpha)/(?!openai/)")
 _FINISH_REASONS: Mapping[ScriptedStopReason, str] = {
     "end_turn": "STOP",
     "tool_use": "STOP",
-    "stop_sequence": "STOP",
     "max_tokens": "MAX_TOKENS",
     "context_window": "MAX_TOKENS",
     "pause_turn": "CONTINUATION",
@@ -187,7 +186,6 @@ def _find_traits(name: str) -> GoogleTraits:
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     body, context, talk = accepted.body, accepted.context, accepted.conversation.state
     return NeutralRequest(
-        context.traits.id,
         frozenset(str(declaration["name"]) for declaration in list_declarations(body)),
         replace(talk, answers=accepted.answers + context.answer_count),
         f"{context.contents} {context.answer_count}",
@@ -388,9 +386,9 @@ class _Writer:
         if not self._chunks or not self._chunks[-1].has_calls or self._next.wait_ms or self._next.thoughts:
             self._chunks.append(self._next)
         if target is not None:
-            self._sign(target)
+            self._sign(target, paused=paused)
 
-    def _sign(self, target: dict[str, Any]) -> None:
+    def _sign(self, target: dict[str, Any], *, paused: bool) -> None:
         target["thoughtSignature"] = ""
         parts = [part for chunk in self._chunks for part in chunk.parts]
         index = next(index for index, part in enumerate(parts) if part is target)
@@ -399,7 +397,7 @@ class _Writer:
         thoughts = sum(chunk.thoughts for chunk in self._chunks)
         traits, key = self._context.traits, self._context.key
         order = tuple(item.mark for item in answer_items)
-        seal = ThoughtSignature(traits.id, key, self._context.answer_id, order, place, thoughts)
+        seal = ThoughtSignature(traits.id, key, order, place, paused, thoughts)
         target["thoughtSignature"] = self._signer.sign(seal, thoughts)
 
 

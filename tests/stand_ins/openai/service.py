@@ -171,7 +171,6 @@ def _check_key(headers: Mapping[str, str]) -> str:
 def _build_neutral_request(accepted: _AcceptedRequest) -> NeutralRequest:
     conversation = accepted.conversation
     return NeutralRequest(
-        str(accepted.body["model"]),
         accepted.tools,
         conversation.state,
         build_prefix_chain(None, conversation.items)[-1],

@@ -18,6 +18,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from thinklsp import __version__
 from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.sessions import tables
+from thinklsp.sessions.codec import replace_null_characters
 from thinklsp.sessions.encryption import NO_ENCRYPTION, Rows, StoreCipher
 
 # PgBouncer in transaction mode does not keep prepared statements.
@@ -83,11 +84,6 @@ def _adapt(value: object) -> object:
     if isinstance(value, bool):
         return int(value)
     return replace_null_characters(value) if isinstance(value, str) else value
-
-
-def replace_null_characters(text: str) -> str:
-    """Return the text as a text column of PostgreSQL can contain it."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 class StoreConnection(psycopg.Connection[Any]):

@@ -7,7 +7,6 @@ not encrypted: they were stored before the tenant had a key.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import logging
@@ -23,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.codec import to_bytes, to_text
+from thinklsp.sessions.codec import replace_null_characters
 from thinklsp.sessions.encryption import (
     UNENCRYPTED,
     KeysOutdated,
@@ -32,7 +31,6 @@ from thinklsp.sessions.encryption import (
     SessionCipher,
     StoreCipher,
 )
-from thinklsp.sessions.postgres.store_connections import replace_null_characters
 
 KEY_BYTES = 32
 # The times between two successful and after a failed loading of the keys.
@@ -53,8 +51,6 @@ _UNKNOWN_KEY = (
 _PLAIN = "Sessions are stored in the database without further encryption."
 _NO_KEY = "The session is encrypted, but [store] key_command is not set, so it cannot be decrypted."
 _WITH_SESSION_KEY = 2
-# Queries look for these texts.
-_EMPTY_TEXTS = ("", "[]")
 Owner = tuple[str, str, str]
 """The tenant, the user and the id of a session."""
 
@@ -192,7 +188,7 @@ def _parse_key(line: str) -> bytes:
     for decode in (bytes.fromhex, lambda text: base64.b64decode(text, validate=True)):
         try:
             key = decode(line)
-        except (ValueError, binascii.Error):
+        except ValueError:
             continue
         if len(key) == KEY_BYTES:
             return key
@@ -274,15 +270,13 @@ class _LockedCipher(SessionCipher):
     Its contents count as damaged, and it is never used to encrypt.
     """
 
+    kind = _WITH_SESSION_KEY
     can_decrypt = False
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
     def decrypt(self, column: str, row: RowKey, content: object) -> None:  # noqa: ARG002 - nothing can be decrypted
-        return None
-
-    def decrypt_text(self, column: str, row: RowKey, text: str) -> None:  # noqa: ARG002 - as above
         return None
 
 
@@ -301,22 +295,6 @@ class KeyedCipher(SessionCipher):
 
     def decrypt(self, column: str, row: RowKey, content: object) -> bytes | None:
         return unseal(self._aead, self._build_label(column, row), content) if isinstance(content, bytes) else None
-
-    def encrypt_text(self, column: str, row: RowKey, text: str) -> str:
-        if text in _EMPTY_TEXTS:
-            return text
-        # As in a text column without encryption.
-        content = to_bytes(replace_null_characters(text))
-        return base64.b64encode(self.encrypt(column, row, content)).decode()
-
-    def decrypt_text(self, column: str, row: RowKey, text: str) -> str | None:
-        if text in _EMPTY_TEXTS:
-            return text
-        try:
-            content = self.decrypt(column, row, base64.b64decode(text, validate=True))
-        except (ValueError, binascii.Error):
-            return None
-        return None if content is None else to_text(content)
 
     def _build_label(self, column: str, row: RowKey) -> bytes:
         # The row is identified by values of the database.

@@ -58,22 +58,6 @@ async def test_fork_of_running_session_has_its_complete_steps(begin: Begin) -> N
     assert outside.client.text(outside.uri("a.py")) == "x = 2\n"
 
 
-async def test_answer_follows_document_renamed_during_turn(begin: Begin) -> None:
-    hold = Hold()
-    outside = await begin(answer(Text("mid"), hold, Text("end")), say("Two."), files={"old.chat.md": "One?"})
-    client, old = outside.client, outside.open("old.chat.md")
-    turn = await reach(hold, client.command("thinklsp.send", {"uri": old}, token="first"))
-    text = client.text(old)
-    (outside.root / "old.chat.md").rename(outside.root / "new.chat.md")
-    client.close_document(old)
-    new = outside.open("new.chat.md", text)
-    session = (await release(hold, outside, turn))["sessionId"]
-    assert (client.text(new) or "").endswith("\n\nOne?\n\n## thinklsp\n\nmidend\n\n## You\n\n")
-    assert [path.name for path in outside.root.iterdir()] == ["new.chat.md"]
-    write_prompt(outside, new, "Two?")
-    assert (await send(outside, new))["sessionId"] == session
-
-
 async def test_undo_after_clear_keeps_edits_of_previous_session(begin: Begin) -> None:
     outside = await begin(answer(EDIT), say("Done."), files={"a.py": "x = 1\n"})
     code, uri = outside.open("a.py"), outside.open("notes.chat.md", "Change it.")

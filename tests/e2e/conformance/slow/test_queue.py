@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tests.e2e.acting import read_file, refused, say
 from tests.e2e.conftest import Begin
 from tests.support.client.actions import ResponseError
 from tests.support.outside import Outside, said
-from tests.support.signing_server import Failure, Hold, Text, Thinking, answer, tool
+from tests.support.signing_server import Answer, Failure, Hold, Item, Text, Thinking, answer
 from tests.support.watching import HANG_SECONDS
 
 FILES = {"a.py": "x = 1\n"}
+READ = read_file("a.py")
+Running = tuple[Outside, Hold, Any, str]
 
 
 def queue(outside: Outside, session: str, prompt: str, token: str | None = None, **more: Any) -> Any:
@@ -23,12 +27,14 @@ def queue(outside: Outside, session: str, prompt: str, token: str | None = None,
     return outside.client.command("thinklsp.chat", argument, token=token)
 
 
-async def start(outside: Outside, hold: Hold, prompt: str = "Look.") -> tuple[Any, str]:
-    """Starts a turn and waits until its model call holds."""
-    turn = outside.client.command("thinklsp.chat", {"prompt": prompt}, token="running")
+async def begin_running(begin: Begin, *items: Item, then: Sequence[Answer | Failure] = ()) -> Running:
+    """Begin a turn whose model call holds before these parts of its answer. `then`: what is answered afterwards."""
+    hold = Hold()
+    outside = await begin(answer(Thinking("I look."), hold, *items), *then, files=FILES)
+    turn = outside.client.command("thinklsp.chat", {"prompt": "Look."}, token="running")
     await hold.reached.wait()
     [entry] = await outside.client.command("thinklsp.sessions")
-    return turn, entry["sessionId"]
+    return outside, hold, turn, entry["sessionId"]
 
 
 async def stored(outside: Outside, session: str) -> list[tuple[str, str]]:
@@ -47,14 +53,10 @@ async def wait_until_queued(outside: Outside, session: str, *prompts: str) -> No
 
 @pytest.mark.parametrize("watched", [True, False])
 async def test_a_prompt_joins_the_running_turn(begin: Begin, *, watched: bool) -> None:
-    hold, last = Hold(), Hold()
-    outside = await begin(
-        answer(Thinking("I look."), hold, tool("read_file", path="a.py")),
-        answer(Thinking(), last, Text("Both done.")),
-        files=FILES,
-    )
+    last = Hold()
+    then = answer(Thinking(), last, Text("Both done."))
+    outside, hold, turn, session = await begin_running(begin, READ, then=[then])
     client, provider = outside.pair
-    turn, session = await start(outside, hold)
     asked = queue(outside, session, "Also say hello.", "joined" if watched else None, partialResultToken="p")
     await wait_until_queued(outside, session, "Also say hello.")
     assert client.progress("p") == []
@@ -85,15 +87,10 @@ async def test_a_prompt_joins_the_running_turn(begin: Begin, *, watched: bool) -
 
 
 async def test_prompts_start_turns_in_order(begin: Begin) -> None:
-    hold, second = Hold(), Hold()
-    outside = await begin(
-        answer(Thinking(), hold, Text("One.")),
-        answer(Thinking(), second, Text("Two.")),
-        answer(Thinking(), Text("Three.")),
-        files=FILES,
-    )
-    _, provider = outside.pair
-    turn, session = await start(outside, hold)
+    second = Hold()
+    then = [answer(Thinking(), second, Text("Two.")), say("Three.")]
+    outside, hold, turn, session = await begin_running(begin, Text("One."), then=then)
+    provider = outside.provider
     two = queue(outside, session, "Second?", "two")
     await wait_until_queued(outside, session, "Second?")
     three = queue(outside, session, "Third?", "three", mode="ask")
@@ -101,9 +98,7 @@ async def test_prompts_start_turns_in_order(begin: Begin) -> None:
     hold.release()
     assert (await outside.result(turn))["text"] == "One."
     await second.reached.wait()
-    with pytest.raises(ResponseError) as busy:
-        await outside.client.command("thinklsp.chat", {"prompt": "Now?", "sessionId": session}, token="w")
-    assert busy.value.code == -32803
+    await refused(outside.client.command("thinklsp.chat", {"prompt": "Now?", "sessionId": session}, token="w"))
     second.release()
     results = [await outside.result(two), await outside.result(three)]
     assert [result["text"] for result in results] == ["Two.", "Three."]
@@ -114,37 +109,25 @@ async def test_prompts_start_turns_in_order(begin: Begin) -> None:
 
 
 async def test_other_settings_need_a_turn_of_their_own(begin: Begin) -> None:
-    hold = Hold()
-    outside = await begin(
-        answer(Thinking(), hold, tool("read_file", path="a.py")),
-        answer(Thinking(), Text("One.")),
-        answer(Thinking(), Text("Two.")),
-        files=FILES,
-    )
-    _, provider = outside.pair
-    turn, session = await start(outside, hold)
+    outside, hold, turn, session = await begin_running(begin, READ, then=[say("One."), say("Two.")])
     two = queue(outside, session, "Only explain.", "two", mode="ask")
     await wait_until_queued(outside, session, "Only explain.")
     hold.release()
     assert (await outside.result(turn))["text"] == "One."
     assert (await outside.result(two))["text"] == "Two."
-    assert "Only explain." not in said(provider.requests[1].body)
+    assert "Only explain." not in said(outside.provider.requests[1].body)
 
 
 @pytest.mark.parametrize("way", ["request", "progress", "command", "at once"])
 async def test_a_waiting_prompt_is_taken_back(begin: Begin, way: str) -> None:
-    hold = Hold()
-    outside = await begin(answer(Thinking(), hold, Text("One.")), answer(Text("Next.")), files=FILES)
+    outside, hold, turn, session = await begin_running(begin, Text("One."), then=[say("Next.")])
     client, provider = outside.pair
-    turn, session = await start(outside, hold)
     asked = queue(outside, session, "Never mind.", None if way == "command" else "back")
     if way != "at once":
         await wait_until_queued(outside, session, "Never mind.")
     if way in ("request", "at once"):
         client.cancel(asked)
-        with pytest.raises(ResponseError) as refused:
-            await asked
-        assert refused.value.code == -32800
+        await refused(asked, -32800)
     elif way == "progress":
         client.stop("back")
         assert (await outside.result(asked))["stopReason"] == "cancelled"
@@ -161,10 +144,8 @@ async def test_a_waiting_prompt_is_taken_back(begin: Begin, way: str) -> None:
 
 
 async def test_a_cancel_without_an_id_stops_the_running_turn(begin: Begin) -> None:
-    hold = Hold()
-    outside = await begin(answer(Thinking(), Text("Half"), hold, Text(".")), answer(Text("Mine.")), files=FILES)
+    outside, _, turn, session = await begin_running(begin, Text("One."), then=[say("Mine.")])
     client, provider = outside.pair
-    turn, session = await start(outside, hold)
     asked = queue(outside, session, "Then this.", "next")
     await wait_until_queued(outside, session, "Then this.")
     await client.command("thinklsp.cancel")
@@ -174,23 +155,16 @@ async def test_a_cancel_without_an_id_stops_the_running_turn(begin: Begin) -> No
 
 
 async def test_cancelling_a_prompt_that_has_joined_stops_its_turn(begin: Begin) -> None:
-    hold, last = Hold(), Hold()
-    outside = await begin(
-        answer(Thinking(), hold, tool("read_file", path="a.py")),
-        answer(Thinking(), last, Text("Never.")),
-        answer(Text("Next.")),
-        files=FILES,
-    )
+    last = Hold()
+    then = [answer(Thinking(), last, Text("Never.")), say("Next.")]
+    outside, hold, turn, session = await begin_running(begin, READ, then=then)
     client, provider = outside.pair
-    turn, session = await start(outside, hold)
     asked = queue(outside, session, "And this.", "joined")
     await wait_until_queued(outside, session, "And this.")
     hold.release()
     await last.reached.wait()
     client.cancel(asked)
-    with pytest.raises(ResponseError) as refused:
-        await asked
-    assert refused.value.code == -32800
+    await refused(asked, -32800)
     assert (await outside.result(turn))["stopReason"] == "cancelled"
     assert (await outside.turn("thinklsp.chat", {"prompt": "Next?", "sessionId": session}))["text"] == "Next."
     assert "And this." in said(provider.requests[-1].body)
@@ -198,9 +172,7 @@ async def test_cancelling_a_prompt_that_has_joined_stops_its_turn(begin: Begin) 
 
 @pytest.mark.parametrize("kill", [True, False])
 async def test_a_waiting_prompt_outlives_the_server(begin: Begin, *, kill: bool) -> None:
-    hold = Hold()
-    outside = await begin(answer(Thinking(), hold, Text("Never.")), answer(Text("Next.")), files=FILES)
-    _, session = await start(outside, hold)
+    outside, _, _, session = await begin_running(begin, Text("Never."), then=[say("Next.")])
     queue(outside, session, "Do not forget me.", "waits")
     await wait_until_queued(outside, session, "Do not forget me.")
     await outside.restart(kill=kill)
@@ -210,14 +182,10 @@ async def test_a_waiting_prompt_outlives_the_server(begin: Begin, *, kill: bool)
 
 
 async def test_a_session_takes_at_most_16_waiting_prompts(begin: Begin) -> None:
-    hold = Hold()
-    outside = await begin(answer(Thinking(), hold, Text("One.")), files=FILES)
-    client, _ = outside.pair
-    turn, session = await start(outside, hold)
+    outside, hold, turn, session = await begin_running(begin, Text("One."))
+    client = outside.client
     started = [await queue(outside, session, f"Prompt {number}.") for number in range(16)]
-    with pytest.raises(ResponseError) as full:
-        await queue(outside, session, "One more.", "w")
-    assert (full.value.code, "16 prompts" in full.value.message) == (-32803, True)
+    await refused(queue(outside, session, "One more.", "w"), match="16 prompts")
     for begun in started:
         await client.command("thinklsp.cancel", {"turnId": begun["turnId"]})
     await wait_until_queued(outside, session)
@@ -229,9 +197,7 @@ async def test_a_session_takes_at_most_16_waiting_prompts(begin: Begin) -> None:
 async def test_failure_of_a_turn_with_two_prompts_is_one_message(begin: Begin, *, watched: bool) -> None:
     hold = Hold()
     refusal = Failure(400, "invalid_request_error", "No.")
-    outside = await begin(
-        answer(Thinking("I look."), hold, tool("read_file", path="a.py")), refusal, refusal, files=FILES
-    )
+    outside = await begin(answer(Thinking("I look."), hold, READ), refusal, refusal, files=FILES)
     client = outside.client
     turn = client.command("thinklsp.chat", {"prompt": "Look."}, token="running" if watched else None)
     await hold.reached.wait()
@@ -241,8 +207,7 @@ async def test_failure_of_a_turn_with_two_prompts_is_one_message(begin: Begin, *
     await wait_until_queued(outside, session, "Also say hello.")
     hold.release()
     if watched:
-        with pytest.raises(ResponseError, match="No"):
-            await turn
+        await refused(turn, match="No")
     else:
         await turn
     await client.wait_for(lambda: "finished" in client.progress_kinds("p"), what="the end of the joined prompt")
@@ -254,10 +219,8 @@ async def test_failure_of_a_turn_with_two_prompts_is_one_message(begin: Begin, *
 @pytest.mark.timing
 async def test_flood_of_large_prompts_is_bounded(begin: Begin) -> None:
     """An attacker queues hundreds of prompts, many of a megabyte: few wait, and the others get one sentence each."""
-    hold = Hold()
-    outside = await begin(answer(Thinking(), hold, Text("One.")), files=FILES)
+    outside, hold, turn, session = await begin_running(begin, Text("One."))
     client, provider = outside.pair
-    turn, session = await start(outside, hold)
     uri = outside.open("a.py")
     asked = [queue(outside, session, f"{number} " + "x" * (2**20 if number < 24 else 9)) for number in range(150)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
