@@ -413,7 +413,7 @@ asyncio.run(main())
 """
 
 
-async def test_where_the_state_folder_is_an_overlay_the_files_are_copied(machine):
+async def test_files_are_copied_if_the_state_folder_is_an_overlay(machine):
     above, _ = machine
     tree(above / "ws", {"seen": "on disk"})
     for name in ("lower", "upper", "work", "nested"):
