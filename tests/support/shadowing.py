@@ -68,7 +68,7 @@ class Shadowed:
     def left(self) -> list[str]:
         """Return the names of the scratch folders in the state folder."""
         above = self.state / "shadow"
-        return sorted(os.listdir(above)) if above.exists() else []
+        return sorted(name for name in os.listdir(above) if name != "lock") if above.exists() else []
 
 
 @asynccontextmanager

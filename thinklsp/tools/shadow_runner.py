@@ -42,7 +42,6 @@ from thinklsp.sandbox.process import (
     measure_free_bytes,
     run_command,
 )
-from thinklsp.settings.config_files import lock_folder
 from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
@@ -230,8 +229,7 @@ def _has_content(path: str, data: bytes) -> bool:
 
 
 _NAME = "shadow"
-# The time in which another server deletes what is left of killed servers.
-_LOCK_SECONDS = 60.0
+_LOCK = "lock"
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # The extended attribute of a new folder that replaces a workspace folder in the overlay.
 _OPAQUE = "user.overlay.opaque"
@@ -249,10 +247,13 @@ class _ScratchFolder:
         self.path = os.path.join(above, secrets.token_hex(8))
         # Only one server at a time may create a scratch folder, because another server deletes folders that are not
         # locked yet.
-        with lock_folder(above, _LOCK_SECONDS):
+        lock = _lock(above, fcntl.LOCK_EX)
+        try:
             _clear_left_behind(above)
             os.mkdir(self.path, 0o700)
-            self._lock = _lock_now(self.path)
+            self._lock = _lock(self.path)
+        finally:
+            os.close(lock)
         self.empty_file = os.path.join(self.path, "nothing")
         os.close(os.open(self.empty_file, _NEW_FILE, 0o444))
 
@@ -339,11 +340,15 @@ def _is_opaque(folder: str) -> bool:
         return False
 
 
-def _lock_now(folder: str) -> int:
-    """Return a descriptor that locks a folder until it is closed. Raises OSError if another process has the lock."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _lock(folder: str, operation: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
+    """Lock a folder by a file in it, which also excludes other machines that share the folder over a network.
+
+    Return a descriptor that keeps the lock until it is closed. Raises OSError if another process has the lock.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(os.path.join(folder, _LOCK), flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation)
     except OSError:
         os.close(descriptor)
         raise
@@ -354,7 +359,7 @@ def _clear_left_behind(above: str) -> None:
     """Delete the scratch folders of servers that were killed. The folders of running servers are locked."""
     for entry in _scan_folder(above):
         with suppress(OSError):
-            lock = _lock_now(entry.path)
+            lock = _lock(entry.path)
             _remove(entry.path)
             os.close(lock)
 
