@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.editors.recording import Frame, Screen, draw
 from thinklsp.settings.model import KEYS
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +20,7 @@ PAGES = {
     str(page.relative_to(ROOT)): page.read_text("utf-8")
     for page in (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
+CI = "".join((ROOT / ".ci" / name).read_text("utf-8") for name in ("run", "nightly"))
 
 _BLOCK = re.compile(r"^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _PROGRAMS = ("thinklsp ", "pip ", "pipx ", "python ", "pytest", "mkdocs ", "export ")
@@ -60,6 +62,75 @@ RUN = (
     "python -m thinklsp config efforts",
     "python -m thinklsp config table",
 )
+# Run by `.ci/run` or `.ci/nightly`, in these words.
+IN_CI = {
+    "pip install . && thinklsp demo": "pip install -q . && thinklsp demo",
+    "pip install .": "pip install -q .",
+    "pip install '.[test]' && pytest": "pip install -q '.[test]' && pytest",
+    "pip install -e '.[test]'": "pip install -q '.[test]'",
+    "pip install -e '.[docs]'": "pip install -q '.[docs]'",
+    "pip install -e '.[editors]'": "pip install -q '.[editors]'",
+    "mkdocs build --strict": "mkdocs build --strict",
+    "ruff check .": "ruff check .",
+    "ruff format --check .": "ruff format --check .",
+    "mypy": "mypy",
+    "mypy --platform win32 -p thinklsp.core -p thinklsp.providers -p thinklsp.symbols": "win32 -p",
+    "lint-imports": "lint-imports",
+    "pytest": "pytest",
+    "pytest tests/branches -n 0": "tests tests/branches -n 0",
+    "SLOW=commit pytest -m '' tests/slow tests/faults tests/*/slow tests/*/*/slow": "slow tests/*/slow tests/*/*/slow",
+    "python -m tests.bench --quick": "python -m tests.bench --quick",
+    "python -m tests.editors": "python -m tests.editors",
+    "LITELLM=litellm/bin/litellm pytest -m '' tests/gateways -n 0": "bin/litellm tests -m '' tests/gateways -n 0",
+    "python -m tests.mcp_servers.install servers": "python -m tests.mcp_servers.install",
+    "MCP_SERVERS=servers pytest -m '' tests/mcp_servers -n 0": "servers tests -m '' tests/mcp_servers -n 0",
+}
+NOT_RUN = {
+    "pipx install .": "changes the machine; `pip install .` is run",
+    "pip install -e '.[dev]'": "`.ci/run` installs the same extra without -e",
+    "pip uninstall thinklsp": "changes the machine",
+    "thinklsp uninstall-data": "asks before it deletes: tests/cli/test_uninstall_data.py",
+    **dict.fromkeys(
+        ("thinklsp mcp approve NAME", "thinklsp mcp tools NAME", "thinklsp mcp pin NAME", "thinklsp mcp test NAME"),
+        "needs a server: tests/cli/test_mcp_command.py starts one",
+    ),
+    "apt install bubblewrap": "changes the machine; `.ci/nightly` installs it",
+    "thinklsp setup zed": "needs the editor: tests/cli/test_setup.py sets up a home",
+    "thinklsp setup jetbrains": "needs an IDE: tests/cli/test_setup.py sets up a home",
+    "thinklsp acp --setup": "asks for a key: tests/cli/slow/test_key_setup.py types one",
+    "thinklsp setup neovim": "needs the editor: tests/editors/setting_up.py sets up a real one",
+    "thinklsp sessions restore last": "needs a compaction: tests/cli/test_sessions_command.py restores one",
+    "thinklsp --tcp 127.0.0.1:9257": "serves until it is stopped: tests/e2e/conformance/slow/test_sockets.py",
+    "thinklsp --ws 127.0.0.1:9258 --allow-origin https://ide.example.com": "serves until it is stopped: as --tcp",
+    "pip install '.[otel,postgres,serve]'": "the packages are part of the extra `test`",
+    "thinklsp --ws 127.0.0.1:9258 --token-file token --metrics 9464": (
+        "serves until it is stopped: tests/test_teams_page.py runs the examples"
+    ),
+    "ssh -L 9257:127.0.0.1:9257 host": "needs another machine",
+    "OLLAMA_CONTEXT_LENGTH=32768 ollama serve": "needs Ollama",
+    "ollama pull qwen3:8b": "needs Ollama and 5 GB",
+    "llama-server -m model.gguf --ctx-size 32768 --port 8080": "needs llama.cpp: tests/llama_server runs one",
+    "mkdocs serve": "serves until it is stopped",
+    "python editors/vscode/settings.py": "writes the package: tests/cli/test_vscode_package.py compares it",
+    "python -c 'from tests.tools.test_tool_calls import *; GOLDEN.write_text(as_json(build_tool_specs(TOOLS)))'": (
+        "writes what tests/tools/test_tool_calls.py compares"
+    ),
+    "python -m tests.editors --only Helix": "installs an editor; `.ci/nightly` runs all of them",
+    'python -m tests.editors --only Helix "Neovim 0.12" --out DIR': "as above",
+    'python -m tests.editors --only "VS Code" "VS Code chat" "VS Code answers" "VS Code review" "VS Code first run"'
+    " --out DIR": "as above",
+    "python -m tests.editors.pictures --docs": "needs VS Code and a browser; writes the pictures",
+    "python -m tests.editors.pictures DIR": "needs the screenshots of a trial",
+    "pytest -n 0 tests/tools/test_search_tool.py": "a part of the default suite",
+    "python -m venv litellm && litellm/bin/pip install -r tests/gateways/requirements.txt": (
+        "`.ci/nightly` does the same in a folder of its own"
+    ),
+    "export LLAMA_SERVER=$(tests/llama_server/scripts/build_llama_server.sh FOLDER)": "builds for 12 minutes",
+    "pip install -r tests/llama_server/requirements.txt && pytest tests/llama_server -n 0": "needs the build",
+    "python -m tests.soak --minutes 60": "takes an hour; `.ci/nightly` runs some minutes of it",
+    "python -m tests.bench": "installs other programs; `.ci/nightly` runs it with --quick",
+    "python -m tests.bench --against DIR": "needs a second checkout",
+}
 
 
 def test_readme_is_short_and_shows_pictures_early():
@@ -86,8 +157,22 @@ def test_pictures_are_small_and_recording_is_complete():
         assert words in shown, words
 
 
-def test_commands_that_tests_run_are_on_the_pages():
-    assert {*_TRY, *RUN} - COMMANDS == set()
+def test_a_recording_keeps_what_a_terminal_shows():
+    screen = Screen()
+    screen.feed("one\r\n\x1b[32mtwo\x1b[0m\r\nlive ")
+    assert screen.view() == ("one", "\x1b[32mtwo\x1b[0m", "live ")
+    screen.feed("\r\x1b[2K\x1b[1A\x1b[2Kthree\r\n\x1b[?25h")
+    assert screen.view() == ("one", "three")
+    drawn = draw([Frame(0.0, ("one",)), Frame(1.0, screen.view())])
+    assert ET.fromstring(drawn).tag.endswith("svg")  # noqa: S314 - our own
+    assert drawn.count("<text") == 2
+
+
+def test_every_command_is_run_or_says_why_not():
+    exported = {command for command in COMMANDS if re.match(r"export [A-Z_]+=[^$]", command)}
+    accounted = {*_TRY, *RUN, *IN_CI, *NOT_RUN, *exported}
+    assert COMMANDS - accounted == set()
+    assert accounted - COMMANDS == set()
 
 
 def test_no_command_hides_in_another_kind_of_block():
@@ -100,6 +185,11 @@ def test_no_command_hides_in_another_kind_of_block():
         if line.strip().startswith(_PROGRAMS)
     ]
     assert hidden == []
+
+
+@pytest.mark.parametrize(("command", "words"), IN_CI.items(), ids=IN_CI)
+def test_ci_runs_the_command(command, words):
+    assert words in CI
 
 
 def test_every_variable_that_is_exported_is_read():

@@ -113,21 +113,22 @@ async def costs(bench: Bench) -> list[Figure]:
     figures = [Figure("shadow", "`true` in the sandbox, one file", "ms", await _plain(bench))]
     workspace = bench.folder / "ws"
     filled_folder(workspace, _FILES, _SHORT_TEXT)
-    first, state = [], bench.folder / "overlay"
-    for number in range(bench.some(3)):
-        async with shadowed(workspace, state=state / str(number)) as shadow:
-            first.append(await elapsed(shadow.run("true")))
-    async with shadowed(workspace, state=state / "state") as shadow:
-        await shadow.run("true")
-        paths = (os.path.join(above, name) for above, _, names in os.walk(state / "state") for name in names)
-        disk = sum(os.lstat(path).st_blocks * 512 for path in paths) / 1024**2
-        following = [await elapsed(shadow.run("true")) for _ in range(bench.rounds)]
-    return [
-        *figures,
-        Figure("shadow", f"first command, {_FILES:,} files, overlay", "ms", first),
-        Figure("shadow", f"next command, {_FILES:,} files, overlay", "ms", following),
-        Figure("shadow", f"extra disk, {_FILES:,} files, overlay", "MB", [disk]),
-    ]
+    for kind, overlays in (("overlay", True), ("copy", False)):
+        first, state = [], bench.folder / kind
+        for number in range(bench.some(3)):
+            async with shadowed(workspace, state=state / str(number), overlays=overlays) as shadow:
+                first.append(await elapsed(shadow.run("true")))
+        async with shadowed(workspace, state=state / "state", overlays=overlays) as shadow:
+            await shadow.run("true")
+            paths = (os.path.join(above, name) for above, _, names in os.walk(state / "state") for name in names)
+            disk = sum(os.lstat(path).st_blocks * 512 for path in paths) / 1024**2
+            following = [await elapsed(shadow.run("true")) for _ in range(bench.rounds)]
+        figures += [
+            Figure("shadow", f"first command, {_FILES:,} files, {kind}", "ms", first),
+            Figure("shadow", f"next command, {_FILES:,} files, {kind}", "ms", following),
+            Figure("shadow", f"extra disk, {_FILES:,} files, {kind}", "MB", [disk]),
+        ]
+    return figures
 
 
 async def _plain(bench: Bench) -> list[float]:

@@ -292,6 +292,19 @@ async def test_a_document_is_looked_up_once_until_others_write(desk: Desk) -> No
     assert (desk.find(1), desk.find(2)) == (None, None)
 
 
+async def test_text_that_arrives_after_a_lookup_is_attributed(desk: Desk) -> None:
+    """Another process records its edit before the editor reports the new text."""
+    desk.open(OLD)
+    await desk.write_elsewhere("t1", OLD, NEW)
+    await desk.hover()
+    await desk.looked_up()
+    assert desk.find() is None
+    desk.change(NEW)
+    await desk.hover()
+    await desk.looked_up()
+    assert desk.find() == "t1"
+
+
 async def test_text_that_is_gone_or_too_long_is_not_attributed(desk: Desk) -> None:
     await desk.write_elsewhere("t1", None, NEW)
     await desk.write_elsewhere("t2", NEW, None)

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from tests.support.shadowing import needs_sandbox, shadowed, tree
+from tests.support.shadowing import BOTH, needs_sandbox, shadowed, tree
 from thinklsp.core.errors import ToolFailed
 from thinklsp.sandbox.bubblewrap import SandboxFolder, SandboxHost, build_environment, build_filter, build_options
 from thinklsp.sandbox.process import CommandLimits, measure_folder
@@ -88,8 +88,9 @@ for name in ("/proc/sysrq-trigger", "/", "/usr", "/etc", "/proc"):
 
 @pytest.mark.kernel
 @needs_sandbox
-async def test_not_even_root_sets_the_machine(tmp_path):
-    async with shadowed(tree(tmp_path / "ws", {"a": ""}), state=tmp_path / "state") as shadow:
+@BOTH
+async def test_not_even_root_sets_the_machine(tmp_path, overlays):
+    async with shadowed(tree(tmp_path / "ws", {"a": ""}), state=tmp_path / "state", overlays=overlays) as shadow:
         assert await shadow.py(TRIES) == ""
         assert "NoNewPrivs:\t1" in await shadow.sh("cat /proc/self/status")
         assert (await shadow.sh("grep ^Cap /proc/self/status | cut -f2 | sort -u")).strip() == "0" * 16

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.epilogue import living_in
-from tests.support.shadowing import PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, tree
+from tests.support.shadowing import BOTH, PYTHON, Shadowed, as_it_is, needs_sandbox, shadowed, tree
 from tests.support.sizes import sized
 from tests.support.watching import seen
 from thinklsp.core.errors import ToolFailed
@@ -57,7 +57,8 @@ def shadow_on(machine: tuple[Path, dict[str, str]], **options: Any) -> AbstractA
     return shadowed(above / "ws", state=above / "state", environment=environment, **options)
 
 
-async def test_nothing_is_written_read_or_gained_outside(machine):
+@BOTH
+async def test_nothing_is_written_read_or_gained_outside(machine, overlays):
     above, _ = machine
     before = as_it_is(above / "home", above / "ws")
     values = {
@@ -67,7 +68,7 @@ async def test_nothing_is_written_read_or_gained_outside(machine):
     head = "import os, sys, ctypes, socket\n" + "".join(f"{key} = {value!r}\n" for key, value in values.items())
     os.environ["THINKLSP_TEST_CANARY"] = CANARY
     try:
-        async with shadow_on(machine) as shadow:
+        async with shadow_on(machine, overlays=overlays) as shadow:
             for name, one in TRIES.items():
                 argv = ("sh", "-c", one["sh"]) if "sh" in one else (PYTHON, "-c", head + one["py"])
                 words = [word.replace("$STATE", values["STATE"]).replace("$WS", values["WS"]) for word in argv]
@@ -107,7 +108,8 @@ for name in ("example.com", "localhost.example"):
 """
 
 
-async def test_no_word_reaches_anybody_who_listens(machine):
+@BOTH
+async def test_no_word_reaches_anybody_who_listens(machine, overlays):
     above, _ = machine
     own = next((found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)), "127.0.0.1")
     with ExitStack() as stack:
@@ -131,7 +133,7 @@ async def test_no_word_reaches_anybody_who_listens(machine):
         for family, kind, listener in listeners:
             name = listener.getsockname()
             addresses.append((int(family), int(kind), (1, name[1]) if family == socket.AF_VSOCK else name))
-        async with shadow_on(machine) as shadow:
+        async with shadow_on(machine, overlays=overlays) as shadow:
             ran = await shadow.run(PYTHON, "-c", CALLER.format(addresses=addresses), seconds=PATIENCE)
         assert THROUGH.encode() not in ran.output
         assert ran.end_reason == "exit"
@@ -164,15 +166,16 @@ BAD = {
 
 
 @pytest.mark.timing
+@BOTH
 @pytest.mark.parametrize("name", BAD)
-async def test_deadline_kills_every_process_in_two_seconds(machine, name):
+async def test_deadline_kills_every_process_in_two_seconds(machine, overlays, name):
     kind, words = BAD[name]
     if name == "fork bomb" and os.getuid() == 0:
         pytest.skip("NO FORK BOMB AS ROOT, whom the kernel holds to no number of processes: run this as a user, too")
     mark = f"mark-{random.getrandbits(64)}"
     argv = ("sh", "-c", words, mark) if kind == "sh" else (PYTHON, "-c", words, mark)
     limits = CommandLimits(max_processes=200)
-    async with shadow_on(machine, limits=limits) as shadow:
+    async with shadow_on(machine, overlays=overlays, limits=limits) as shadow:
         begun = time.monotonic()
         ran = await shadow.run(*argv, seconds=1.5)
         taken = time.monotonic() - begun
@@ -183,9 +186,10 @@ async def test_deadline_kills_every_process_in_two_seconds(machine, name):
 
 
 @pytest.mark.timing
-async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine):
+@BOTH
+async def test_a_daemon_does_not_outlive_the_command_that_left_it(machine, overlays):
     mark = f"mark-{random.getrandbits(64)}"
-    async with shadow_on(machine) as shadow:
+    async with shadow_on(machine, overlays=overlays) as shadow:
         begun = time.monotonic()
         for closed in ("", "<&- >&- 2>&-"):
             ran = await shadow.run("sh", "-c", f"setsid sleep 1000 {mark} {closed} & true", seconds=30)
@@ -248,13 +252,14 @@ GREEDY = {
 
 
 @pytest.mark.timing
+@BOTH
 @pytest.mark.parametrize("name", GREEDY)
-async def test_a_limit_ends_it(machine, name):
+async def test_a_limit_ends_it(machine, overlays, name):
     ended, words = GREEDY[name]
     # Creating files takes longest.
     disk = (50 if name in ("empty files without end", "files in memory") else 200) * MEGABYTE
     limits = CommandLimits(400 * MEGABYTE, 300 if "hogs" in name else 100, MEGABYTE, max_disk_bytes=disk)
-    async with shadow_on(machine, limits=limits) as shadow:
+    async with shadow_on(machine, overlays=overlays, limits=limits) as shadow:
         begun = time.monotonic()
         ran = await shadow.run(PYTHON, "-c", words, seconds=40 if name == "empty files without end" else 20)
         assert name == "empty files without end" or time.monotonic() - begun < 10
@@ -265,8 +270,9 @@ async def test_a_limit_ends_it(machine, name):
             assert ran.omitted_bytes > 8 * MEGABYTE
 
 
-async def test_many_files_and_a_sparse_one(machine):
-    async with shadow_on(machine) as shadow:
+@BOTH
+async def test_many_files_and_a_sparse_one(machine, overlays):
+    async with shadow_on(machine, overlays=overlays) as shadow:
         code = f"for n in range({sized(commit=20_000, nightly=100_000)}): open(f'f{{n}}', 'w').close()"
         ran = await shadow.run(PYTHON, "-c", code, seconds=PATIENCE)
         assert (ran.end_reason, ran.status, len(ran.changed_paths)) == ("exit", 0, 50)
@@ -276,8 +282,9 @@ async def test_many_files_and_a_sparse_one(machine):
         assert (await shadow.run("truncate", "-s", "1G", "sparse", seconds=PATIENCE)).changed_paths == ("sparse",)
 
 
-async def test_it_reads_nothing_and_says_nothing_to_the_server(machine):
-    async with shadow_on(machine) as shadow:
+@BOTH
+async def test_it_reads_nothing_and_says_nothing_to_the_server(machine, overlays):
+    async with shadow_on(machine, overlays=overlays) as shadow:
         assert await shadow.sh("cat; read x; ls -l /proc/self/fd | wc -l; echo $(env | wc -l)", seconds=PATIENCE) != ""
         listed = await shadow.py("import os; print(sorted(os.listdir('/proc/self/fd')))")
         assert listed == "['0', '1', '2', '3']\n"
@@ -285,14 +292,15 @@ async def test_it_reads_nothing_and_says_nothing_to_the_server(machine):
 
 
 @pytest.mark.timing
-async def test_cancelled_at_random_moments_nobody_survives(machine):
+@BOTH
+async def test_cancelled_at_random_moments_nobody_survives(machine, overlays):
     above, _ = machine
     tree(above / "ws", {f"many/{number}": "x" for number in range(500)})
     seed = random.randrange(2**32)
     dice = random.Random(seed)
     for number in range(sized(commit=15, nightly=40)):
         mark = f"mark-{seed}-{number}"
-        async with shadow_on(machine) as shadow:
+        async with shadow_on(machine, overlays=overlays) as shadow:
             words = f"setsid sleep 1000 {mark} <&- >&- 2>&- & sleep 1000"
             running = asyncio.create_task(shadow.run("sh", "-c", words, mark, seconds=100))
             await asyncio.wait((running,), timeout=dice.uniform(0, 0.25))
@@ -309,21 +317,22 @@ import asyncio, sys
 from pathlib import Path
 from tests.support.shadowing import shadowed
 async def main():
-    async with shadowed(Path(sys.argv[1]), state=Path(sys.argv[2])) as shadow:
-        words = "setsid sleep 1000 " + "mark-" + sys.argv[3] + " <&- >&- 2>&- & sleep 1000"
-        await shadow.run("sh", "-c", words, "mark-" + sys.argv[3], seconds=100)
+    async with shadowed(Path(sys.argv[1]), state=Path(sys.argv[2]), overlays=sys.argv[3] == "1") as shadow:
+        words = "setsid sleep 1000 " + "mark-" + sys.argv[4] + " <&- >&- 2>&- & sleep 1000"
+        await shadow.run("sh", "-c", words, "mark-" + sys.argv[4], seconds=100)
 asyncio.run(main())
 """
 
 
 @pytest.mark.timing
-async def test_killed_at_random_moments_nobody_survives(machine):
+@BOTH
+async def test_killed_at_random_moments_nobody_survives(machine, overlays):
     above, _ = machine
     seed = random.randrange(2**32)
     dice = random.Random(seed)
     for number in range(sized(commit=10, nightly=25)):
         mark = f"{seed}-{number}"
-        words = (str(above / "ws"), str(above / "state"), mark)
+        words = (str(above / "ws"), str(above / "state"), str(int(overlays)), mark)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path[1:]))}
         helper = await asyncio.create_subprocess_exec(PYTHON, "-c", HOLDER, *words, env=env)
         if number % 2:
@@ -331,12 +340,12 @@ async def test_killed_at_random_moments_nobody_survives(machine):
             await asyncio.sleep(dice.uniform(0, 0.1))
         else:
             folder = above / "state" / "shadow"
-            await seen(lambda folder=folder: folder.exists() and os.listdir(folder) != [], within=60)
+            await seen(lambda folder=folder: folder.exists() and len(os.listdir(folder)) > 1, within=60)
             await asyncio.sleep(dice.uniform(0, 0.15))
         helper.send_signal(signal.SIGKILL)
         await helper.wait()
         await seen(lambda mark=mark: not living_in(f"mark-{mark}"), within=2)
-    async with shadowed(above / "ws", state=above / "state") as shadow:
+    async with shadowed(above / "ws", state=above / "state", overlays=overlays) as shadow:
         await shadow.sh("true")
         assert len(shadow.left()) == 1
 
@@ -388,3 +397,32 @@ async def test_where_the_state_folder_cannot_be_used_that_is_said(machine):
         with pytest.raises(ToolFailed, match="could not be copied"):
             await runner.run(["true"], EditOverlay(shadow.view()), folder=None, seconds=5)
         await runner.aclose()
+
+
+NESTED = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.shadowing import shadowed
+async def main():
+    ws, state = map(Path, sys.argv[1:])
+    async with shadowed(ws, state=state) as shadow:
+        seen = await shadow.sh("cat seen")
+        ran = await shadow.run("sh", "-c", "echo changed > seen")
+        print([seen, *ran.changed_paths, *(path.name for path in state.glob("shadow/*/0/*"))])
+asyncio.run(main())
+"""
+
+
+async def test_files_are_copied_if_the_state_folder_is_an_overlay(machine):
+    above, _ = machine
+    tree(above / "ws", {"seen": "on disk"})
+    for name in ("lower", "upper", "work", "nested"):
+        (above / name).mkdir()
+    script = (
+        'cd "$1" && mount -t overlay o -o lowerdir=lower,upperdir=upper,workdir=work,userxattr nested && cd "$2" &&'
+    )
+    script += ' exec "$3" -c "$4" "$1/ws" "$1/nested"'
+    words = ("unshare", "-Urm", "sh", "-c", script, "sh", str(above), str(Path.cwd()), PYTHON, NESTED)
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert output.decode() == "['on disk', 'seen', 'copy']\n"

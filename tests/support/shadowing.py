@@ -28,6 +28,7 @@ PROBLEM = explain_missing_sandbox()
 needs_sandbox = pytest.mark.skipif(
     PROBLEM is not None, reason=f"NOTHING OF THE SANDBOX IS TESTED HERE, for there can be none: {PROBLEM}"
 )
+BOTH = pytest.mark.parametrize("overlays", [True, False], ids=["overlay", "copy"])
 PYTHON = sys.executable
 
 
@@ -67,19 +68,20 @@ class Shadowed:
     def left(self) -> list[str]:
         """Return the names of the scratch folders in the state folder."""
         above = self.state / "shadow"
-        return sorted(os.listdir(above)) if above.exists() else []
+        return sorted(name for name in os.listdir(above) if name != "lock") if above.exists() else []
 
 
 @asynccontextmanager
 async def shadowed(
     *folders: Path,
     state: Path,
+    overlays: bool = True,
     limits: CommandLimits | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Shadowed]:
     """Ends with the runner closed and nothing of it left."""
     given = dict(os.environ) if environment is None else dict(environment)
-    runner = ShadowRunner(given, str(state), limits or CommandLimits())
+    runner = ShadowRunner(given, str(state), limits or CommandLimits(), overlays=overlays)
     roots = [Root(str(folder)) for folder in folders]
     made = Shadowed(folders, runner, state, roots)
     try:

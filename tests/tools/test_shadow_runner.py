@@ -1,4 +1,4 @@
-"""Commands see the workspace as the turn has it, and the user's own tree is not touched."""
+"""Commands see the workspace as the turn has it, in both kinds of shadow, and the user's own tree is not touched."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.shadowing import PYTHON, as_it_is, needs_sandbox, shadowed, tree
 from thinklsp.core.errors import PathRefused, ToolFailed
+from thinklsp.sandbox.process import CommandLimits
 from thinklsp.workspace.overlay import EditOverlay
 
 pytestmark = [pytest.mark.kernel, needs_sandbox]
@@ -35,11 +36,16 @@ def ws(tmp_path):
     return folder
 
 
+@pytest.fixture(params=[True, False], ids=["overlay", "copy"])
+def overlays(request):
+    return request.param
+
+
 @pytest.fixture
-async def shadow(ws, tmp_path):
-    """A shadow copy. The user's own files are afterwards as they were."""
+async def shadow(ws, tmp_path, overlays):
+    """A shadow of each kind. The user's own files are afterwards as they were."""
     before = as_it_is(ws)
-    async with shadowed(ws, state=tmp_path / "state") as made:
+    async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as made:
         yield made
     assert as_it_is(ws) == before
 
@@ -85,11 +91,11 @@ SECRETS = {
 }  # fmt: skip
 
 
-async def test_secrets_are_not_there(ws, tmp_path):
+async def test_secrets_are_not_there(ws, tmp_path, overlays):
     tree(ws, {**SECRETS, "env/pyvenv.cfg": "", "env/lib/certifi/cacert.pem": CERTIFICATE})
     certificates = tree(ws, {".venv/lib/python3/site-packages/certifi/cacert.pem": CERTIFICATE})
     (certificates / ".gitignore").write_text("built/\n.venv/\n")
-    async with shadowed(ws, state=tmp_path / "state") as shadow:
+    async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as shadow:
         overlay = EditOverlay(shadow.view({".env": "SECRET typed", "new/.env": "SECRET typed"}))
         assert "SECRET" not in await shadow.sh("grep -rs SECRET . ; cat .env new/.env built/.env", overlay)
         assert await shadow.sh("cat .venv/lib/python3/site-packages/certifi/cacert.pem", overlay) == CERTIFICATE
@@ -98,7 +104,7 @@ async def test_secrets_are_not_there(ws, tmp_path):
         assert "SECRET" not in await shadow.sh("grep -rs SECRET .", overlay)
 
 
-async def test_nobody_listens_behind_a_socket_or_pipe_of_the_workspace(ws, tmp_path, monkeypatch):
+async def test_nobody_listens_behind_a_socket_or_pipe_of_the_workspace(ws, tmp_path, overlays, monkeypatch):
     (ws / "built").mkdir()
     monkeypatch.chdir(ws)
     paths, pipes = ["s.sock", "built/s.sock"], ["p", "built/p"]
@@ -113,7 +119,7 @@ async def test_nobody_listens_behind_a_socket_or_pipe_of_the_workspace(ws, tmp_p
         ends = [os.open(path, os.O_RDONLY | os.O_NONBLOCK) for path in pipes]
         for end in ends:
             stack.callback(os.close, end)
-        async with shadowed(ws, state=tmp_path / "state") as shadow:
+        async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as shadow:
             await shadow.py(
                 f"import socket, os\nfor p in {paths}:\n"
                 "    try: s = socket.socket(1); s.connect(p); s.send(b'x')\n    except OSError: pass\n"
@@ -127,17 +133,17 @@ async def test_nobody_listens_behind_a_socket_or_pipe_of_the_workspace(ws, tmp_p
 
 
 @pytest.mark.parametrize("name", ["ws ,:=", "back\\slash", "-dash", "new\nline", "'quote\"", "é\udcff"])
-async def test_any_name_of_a_folder_will_do(tmp_path, name):
+async def test_any_name_of_a_folder_will_do(tmp_path, overlays, name):
     folder = tree(tmp_path / name, {"a": "a\n", "-b": "b\n", "c\nd": "c\n", "e,:\\": "e\n", "f\udcff": "f\n"})
-    async with shadowed(folder, state=tmp_path / "state") as shadow:
+    async with shadowed(folder, state=tmp_path / "state", overlays=overlays) as shadow:
         assert await shadow.sh("cat ./* && touch x") == "b\na\nc\ne\nf\n"
     assert not (folder / "x").exists()
 
 
-async def test_two_folders_one_in_the_other(tmp_path):
+async def test_two_folders_one_in_the_other(tmp_path, overlays):
     outer = tree(tmp_path / "outer", {"a": "outer\n", "sub/b": "disk\n", "sub/.env": "SECRET"})
     other = tree(tmp_path / "other", {"c": "other\n"})
-    async with shadowed(outer, outer / "sub", other, state=tmp_path / "state") as shadow:
+    async with shadowed(outer, outer / "sub", other, state=tmp_path / "state", overlays=overlays) as shadow:
         overlay = EditOverlay(shadow.view())
         overlay.write(place(overlay, "sub/b"), "edited\n")
         overlay.write(place(overlay, "other/c"), "edited, too\n")
@@ -180,3 +186,10 @@ async def test_any_home_will_do(ws, tmp_path, home):
     environment = {"PATH": os.environ["PATH"], **({} if home is None else {"HOME": home})}
     async with shadowed(ws, state=tmp_path / "state", environment=environment) as shadow:
         assert await shadow.sh("touch $HOME/x && cat a.py") == "on disk\n"
+
+
+async def test_a_copy_does_not_count_as_written_by_the_command(tmp_path):
+    folder = tree(tmp_path / "ws", {"large": bytes(3 * 1024**2)})
+    limits = CommandLimits(max_disk_bytes=2 * 1024**2)
+    async with shadowed(folder, state=tmp_path / "state", overlays=False, limits=limits) as shadow:
+        assert (await shadow.run("sleep", "1")).end_reason == "exit"

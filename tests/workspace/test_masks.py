@@ -1,15 +1,15 @@
-"""The copy for commands: without secrets, wherever they are, and without git's logins."""
+"""The copy for commands: without secrets, wherever they are, and git's logins; bounded if there is no overlay mount."""
 
 import os
 import time
 
 import pytest
 
-from tests.support.shadowing import needs_sandbox, shadowed, tree
+from tests.support.shadowing import BOTH, needs_sandbox, shadowed, tree
 from thinklsp.core.errors import PathRefused
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.protected import strip_logins
-from thinklsp.workspace.shadow import find_masks
+from thinklsp.workspace.shadow import copy_folder, find_masks
 from thinklsp.workspace.view import DocumentSnapshot, WorkspaceView
 
 CERTIFICATE = "# Issuer: A\n-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
@@ -35,11 +35,12 @@ def masked(folder):
 
 @pytest.mark.kernel
 @needs_sandbox
-async def test_secrets_are_masked_in_every_layout_of_dependencies(tmp_path):
+@BOTH
+async def test_secrets_are_masked_in_every_layout_of_dependencies(tmp_path, overlays):
     files = {name: "to be seen" for name, _ in LAYOUTS.values()} | {name: "SECRET" for _, name in LAYOUTS.values()}
     ignored = {".gitignore": "*\n!.gitignore\n", "site-packages/certifi/cacert.pem": CERTIFICATE}
     ws = tree(tmp_path / "ws", files | ignored)
-    async with shadowed(ws, state=tmp_path / "state") as shadow:
+    async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as shadow:
         found = await shadow.sh("grep -rs SECRET .; cat " + " ".join(files))
         assert "SECRET" not in found
         assert found.count("to be seen") == len(LAYOUTS)
@@ -130,11 +131,12 @@ PLACES = (".git/config", "sub/.git/modules/x/config", ".git/worktrees/x/config.w
 
 @pytest.mark.kernel
 @needs_sandbox
-async def test_neither_tools_nor_commands_see_logins_of_git(tmp_path):
+@BOTH
+async def test_neither_tools_nor_commands_see_logins_of_git(tmp_path, overlays):
     bare = {f"bare/{name}": "" for name in ("HEAD", "objects/x", "refs/x")}
     data = (CONFIG % b"CANARY").decode()
     ws = tree(tmp_path / "ws", {**dict.fromkeys(PLACES, data), **bare, "config": data, ".gitignore": "bare/\n"})
-    async with shadowed(ws, state=tmp_path / "state") as shadow:
+    async with shadowed(ws, state=tmp_path / "state", overlays=overlays) as shadow:
         view = shadow.view({".git/config": data})
         for path in PLACES:
             text = view.read(view.resolve(path))
@@ -150,3 +152,28 @@ def test_a_document_without_a_folder_is_git_s_configuration_too():
     uri = "file:///elsewhere/.git/config"
     view = WorkspaceView([], [DocumentSnapshot(uri, 1, (CONFIG % b"CANARY").decode())])
     assert "CANARY" not in view.read(view.resolve(uri)).text
+
+
+def test_a_copy_holds_what_git_lists(tmp_path):
+    hidden = dict.fromkeys(("b.log", "ig/x", "target/x", ".git/config", ".env", "d/id_rsa"), "")
+    folder = tree(tmp_path / "ws", {".gitignore": "ig/\n*.log\ntarget/\n", "a": "a", "run": "r", **hidden})
+    (folder / "run").chmod(0o755)
+    (folder / "link").symlink_to("/etc/passwd")
+    (tmp_path / "copy").mkdir()
+    with Root(str(folder)) as root:
+        excluded = copy_folder(root, str(tmp_path / "copy"))
+    # Builds are made anew, for a build writes into them; what else git ignores is shown as it is.
+    assert sorted(excluded) == [".git", "ig"]
+    assert {path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()} == {".gitignore", "a", "run"}
+    assert (tmp_path / "copy" / "run").stat().st_mode & 0o100
+
+
+def test_a_copy_has_a_bound_and_an_end(tmp_path):
+    folder = tree(tmp_path / "ws", {str(number): "x" * 1000 for number in range(20)})
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with Root(str(folder)) as root:
+        with pytest.raises(PathRefused, match="too much to copy"):
+            copy_folder(root, str(tmp_path / "one"), limit=10_000)
+        copy_folder(root, str(tmp_path / "two"), should_stop=lambda: True)
+    assert not list((tmp_path / "two").iterdir())

@@ -2,8 +2,8 @@
 
 It runs as `python -I launcher.py` and reads its task as JSON from stdin. It mounts overlays, updates the copies of the
 workspace, sets limits, and replaces itself with bubblewrap. It never follows links in a copy, because an earlier
-command may have created them. bubblewrap is the first process of a process namespace, so that the kernel kills all of
-its children together with it.
+command may have created them. If possible, bubblewrap is the first process of a process namespace, so that the kernel
+kills all of its children together with it.
 
 The task has these fields:
 `overlays`: a list of {lower, upper, work, merged}
@@ -36,7 +36,6 @@ from typing import Any
 _NEW_USER, _NEW_MOUNTS, _NEW_PROCESSES = 0x10000000, 0x00020000, 0x20000000
 _PRIVATE, _RECURSIVE = 1 << 18, 1 << 14
 _DIE_WITH_PARENT = 1
-_NO_OVERLAY = "overlay mounts need Linux 5.11 and a state folder (THINKLSP_STATE_DIR) on a local disk"
 # Commands run at a lower priority than the editor.
 _NICENESS = 10
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,10 +51,12 @@ def main() -> None:
         os._exit(125)
     status: int = task["status"]
     try:
-        _enter_namespaces()
-        # Inside a user namespace, the limit does not count the user's other processes.
-        _set_limit(resource.RLIMIT_NPROC, task["processes"])
-        _fork_first_process(status)
+        if _enter_namespaces():
+            # Inside a user namespace, the limit does not count the user's other processes.
+            _set_limit(resource.RLIMIT_NPROC, task["processes"])
+            _fork_first_process(status)
+        elif task["overlays"]:
+            raise PermissionError(1, "no namespace for the overlay")
         for overlay in task["overlays"]:
             _mount_overlay(overlay)
         for copy in task["sync"]:
@@ -77,15 +78,20 @@ def main() -> None:
         os._exit(125)
 
 
-def _enter_namespaces() -> None:
-    """Create a user namespace, a mount namespace, and a process namespace for future child processes."""
+def _enter_namespaces() -> bool:
+    """Create a user namespace, a mount namespace, and a process namespace for future child processes.
+
+    Returns False if the system does not support these namespaces.
+    """
     user, group = os.getuid(), os.getgid()
-    _check_result(_LIBC.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_PROCESSES))
+    if _LIBC.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_PROCESSES) != 0:
+        return False
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
         os.write(descriptor, text.encode())
         os.close(descriptor)
     _check_result(_LIBC.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None))
+    return True
 
 
 def _fork_first_process(status: int) -> None:
@@ -115,8 +121,9 @@ def _mount_overlay(overlay: dict[str, str]) -> None:
     # Pass descriptors instead of paths, because a path may contain the separator of mount options.
     descriptors = {name: os.open(overlay[name], _FOLDER_FLAGS) for name in ("lower", "upper", "work")}
     options = ",".join(f"{name}dir=/proc/self/fd/{descriptor}" for name, descriptor in descriptors.items())
-    if _LIBC.mount(b"overlay", os.fsencode(overlay["merged"]), b"overlay", 0, f"{options},userxattr".encode()) != 0:
-        raise OSError(ctypes.get_errno(), _NO_OVERLAY)
+    _check_result(
+        _LIBC.mount(b"overlay", os.fsencode(overlay["merged"]), b"overlay", 0, f"{options},userxattr".encode())
+    )
     for descriptor in descriptors.values():
         os.close(descriptor)
 

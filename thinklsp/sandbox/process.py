@@ -100,11 +100,13 @@ _MEMFD = "/memfd:"
 class WritableStorage:
     """The locations to which a command can write.
 
-    `folders` are on the same disk. `memory_folders` are the in-memory file systems of the sandbox.
+    `folders` are on the same disk, and contained `initial_bytes` before the first command. `memory_folders` are the
+    in-memory file systems of the sandbox.
     """
 
     folders: Sequence[str]
     memory_folders: Sequence[str] = ()
+    initial_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class ResourceMeter:
             return ResourceUsage(len(processes), 0, 0, sys.maxsize)
         folders = _measure_memory_folders(processes, self._writable.memory_folders)
         unnamed, unnamed_on_disk = _measure_unnamed_files(processes, folders.keys())
-        other = sum(folders.values()) + unnamed_on_disk
+        other = sum(folders.values()) + unnamed_on_disk - self._writable.initial_bytes
         memory = sum(map(_measure_memory, processes)) + sum(folders.values()) + unnamed
         free = min(map(measure_free_bytes, self._writable.folders), default=sys.maxsize)
         return ResourceUsage(len(processes), memory, self._files.measure(free, max_disk_bytes - other) + other, free)

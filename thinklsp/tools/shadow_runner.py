@@ -1,7 +1,8 @@
 """A command runner that uses a shadow copy of the workspace, so that the user's files do not change.
 
-The copy is an overlay mount that contains the turn's edits. It is created before the first command, updated before each
-command, and deleted at the end of the turn. If the server is killed, the next server deletes the copy.
+The copy contains the turn's edits. It is an overlay mount or, if the system does not support overlay mounts, a copy of
+the files that git lists. It is created before the first command, updated before each command, and deleted at the end of
+the turn. If the server is killed, the next server deletes the copy.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -37,19 +38,17 @@ from thinklsp.sandbox.process import (
     SandboxFailed,
     WritableStorage,
     find_program,
+    measure_folder,
     measure_free_bytes,
     run_command,
 )
-from thinklsp.settings.config_files import lock_folder
 from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
 from thinklsp.workspace.paths import Root
-from thinklsp.workspace.shadow import collect_files, find_masks, read_content
+from thinklsp.workspace.shadow import collect_files, copy_folder, find_masks, read_content
 from thinklsp.workspace.uri import quote_path
 from thinklsp.workspace.view import Place, WorkspaceView
 
-# The folders of an overlay.
-_PARTS = ("upper", "work", "merged")
 _MAX_REPORTED = 50
 # The maximum number of changed paths to compare. After more changes, the next command gets a new shadow copy.
 _MAX_CHECKED = 2_000
@@ -59,16 +58,19 @@ _LEFTOVERS = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".co
 
 @dataclass(slots=True)
 class _Shadow:
-    """The overlay of a workspace folder, which is mounted at `merged`. All changes go to `upper`.
+    """The shadow copy of a workspace folder, which commands see at `merged`. All changes go to `upper`.
 
-    `states` are the states of the files in `upper` after the last command.
+    Without an overlay mount, `upper` and `merged` are the same folder, and `work` is None. The folders
+    `read_only_paths` are missing from that copy and mounted read-only. `states` are the states of the files in `upper`
+    after the last command.
     """
 
     root: Root
     upper: str
-    work: str
     merged: str
-    states: _FileStates = field(default_factory=dict, init=False)
+    work: str | None = None
+    read_only_paths: tuple[str, ...] = ()
+    states: _FileStates = field(default_factory=dict)
 
 
 class Shadows:
@@ -76,10 +78,13 @@ class Shadows:
 
     New files, such as build results, are kept for later commands, while changed files are restored. `is_spoiled` is
     true if the next command needs new copies. `has_leftovers` is true if a new file was kept that git does not ignore.
+    `initial_bytes` is the size of the change folders before the first command.
     """
 
-    def __init__(self, view: WorkspaceView, state_folder: str) -> None:
-        """Create the shadow copies. Raises OSError."""
+    def __init__(
+        self, view: WorkspaceView, state_folder: str, *, overlays: bool, should_stop: Callable[[], bool]
+    ) -> None:
+        """Create the shadow copies, and stop early if `should_stop` returns True. Raises OSError or PathRefused."""
         self.is_spoiled = self.has_leftovers = False
         self._written_places: dict[str, Place] = {}
         self._scratch = _ScratchFolder(state_folder)
@@ -87,9 +92,12 @@ class Shadows:
         with ExitStack() as unless_made:
             unless_made.callback(self._scratch.close)
             self._shadows = [
-                _Shadow(folder.root, *(self._scratch.make_folder(str(index), part) for part in _PARTS))
+                self._create_overlay(folder.root, str(index))
+                if overlays
+                else self._create_copy(folder.root, str(index), should_stop)
                 for index, folder in enumerate(view.folders)
             ]
+            self.initial_bytes = 0 if overlays else sum(measure_folder(folder)[0] for folder in self.changes_folders)
             unless_made.pop_all()
 
     def close(self) -> None:
@@ -100,11 +108,21 @@ class Shadows:
         """The folders on disk that receive the changes of commands, one for each shadow copy."""
         return [shadow.upper for shadow in self._shadows]
 
+    def _create_overlay(self, root: Root, name: str) -> _Shadow:
+        upper, merged, work = (self._scratch.make_folder(name, part) for part in ("upper", "merged", "work"))
+        return _Shadow(root, upper, merged, work)
+
+    def _create_copy(self, root: Root, name: str, should_stop: Callable[[], bool]) -> _Shadow:
+        target = self._scratch.make_folder(name, "copy")
+        read_only_paths = copy_folder(root, target, should_stop=should_stop)
+        return _Shadow(root, target, target, None, tuple(read_only_paths), record_states(target))
+
     def list_overlays(self) -> list[dict[str, str]]:
         """Return the overlays to mount, in the format of the sandbox launcher."""
         return [
             {"lower": shadow.root.path, "upper": shadow.upper, "work": shadow.work, "merged": shadow.merged}
             for shadow in self._shadows
+            if shadow.work is not None
         ]
 
     def list_folders(self) -> list[SandboxFolder]:
@@ -113,11 +131,16 @@ class Shadows:
 
     def _build_folder(self, shadow: _Shadow, name: str) -> SandboxFolder:
         masks = find_masks(shadow.root)
+        if shadow.work is None:
+            # The copy itself contains no secrets.
+            masks = masks.select(shadow.read_only_paths)
         replaced = [
             (path, self._scratch.write_file(data, name, "shown", str(number)))
             for number, (path, data) in enumerate(masks.replaced.items())
         ]
-        return SandboxFolder(shadow.root.path, shadow.merged, (), tuple(masks.hidden), tuple(replaced))
+        return SandboxFolder(
+            shadow.root.path, shadow.merged, shadow.read_only_paths, tuple(masks.hidden), tuple(replaced)
+        )
 
     def collect_writes(self, overlay: EditOverlay) -> list[dict[str, Any]]:
         """Return the files to write and delete before a command runs, in the format of the sandbox launcher."""
@@ -189,7 +212,7 @@ def _format_path(view: WorkspaceView, root: Root, parts: tuple[str, ...]) -> str
 
 
 def _is_gone(path: str) -> bool:
-    """Return True if a path was deleted. A special device file stands for a deleted file in the overlay."""
+    """Return True if a path was deleted. In an overlay, a special device file stands for a deleted file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -206,8 +229,7 @@ def _has_content(path: str, data: bytes) -> bool:
 
 
 _NAME = "shadow"
-# The time in which another server deletes what is left of killed servers.
-_LOCK_SECONDS = 60.0
+_LOCK = "lock"
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # The extended attribute of a new folder that replaces a workspace folder in the overlay.
 _OPAQUE = "user.overlay.opaque"
@@ -225,10 +247,13 @@ class _ScratchFolder:
         self.path = os.path.join(above, secrets.token_hex(8))
         # Only one server at a time may create a scratch folder, because another server deletes folders that are not
         # locked yet.
-        with lock_folder(above, _LOCK_SECONDS):
+        lock = _lock(above, fcntl.LOCK_EX)
+        try:
             _clear_left_behind(above)
             os.mkdir(self.path, 0o700)
-            self._lock = _lock_now(self.path)
+            self._lock = _lock(self.path)
+        finally:
+            os.close(lock)
         self.empty_file = os.path.join(self.path, "nothing")
         os.close(os.open(self.empty_file, _NEW_FILE, 0o444))
 
@@ -315,11 +340,15 @@ def _is_opaque(folder: str) -> bool:
         return False
 
 
-def _lock_now(folder: str) -> int:
-    """Return a descriptor that locks a folder until it is closed. Raises OSError if another process has the lock."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _lock(folder: str, operation: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
+    """Lock a folder by a file in it, which also excludes other machines that share the folder over a network.
+
+    Return a descriptor that keeps the lock until it is closed. Raises OSError if another process has the lock.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(os.path.join(folder, _LOCK), flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation)
     except OSError:
         os.close(descriptor)
         raise
@@ -330,7 +359,7 @@ def _clear_left_behind(above: str) -> None:
     """Delete the scratch folders of servers that were killed. The folders of running servers are locked."""
     for entry in _scan_folder(above):
         with suppress(OSError):
-            lock = _lock_now(entry.path)
+            lock = _lock(entry.path)
             _remove(entry.path)
             os.close(lock)
 
@@ -352,12 +381,16 @@ def explain_missing_sandbox() -> str | None:
 
 
 class ShadowRunner:
-    """The command runner of a turn."""
+    """The command runner of a turn. If `overlays` is false, it copies the workspace files."""
 
-    def __init__(self, environment: Mapping[str, str], state_folder: str, limits: CommandLimits) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], state_folder: str, limits: CommandLimits, *, overlays: bool = True
+    ) -> None:
         self._environment = environment
         self._state_folder = state_folder
         self._limits = limits
+        self._overlays = overlays
+        self._is_closed = False
         self._shadows: Shadows | None = None
         self._run_lock = asyncio.Lock()
         self._preparing: asyncio.Future[dict[str, Any]] | None = None
@@ -374,12 +407,15 @@ class ShadowRunner:
                 try:
                     return await self._run(words, overlay, folder, seconds)
                 except SandboxFailed as failed:
-                    if is_new or _NO_PROGRAM.fullmatch(str(failed)):
+                    if _NO_PROGRAM.fullmatch(str(failed)) or (is_new and not self._overlays):
                         raise _to_tool_error(failed) from None
                 # An earlier command may have left files that cannot be updated, so try again with a new shadow copy.
+                # If a new one fails too, this system does not support overlay mounts.
                 await self._discard_shadows()
+                self._overlays = self._overlays and not is_new
 
     async def aclose(self) -> None:
+        self._is_closed = True
         async with self._run_lock:
             await self._discard_shadows()
 
@@ -410,7 +446,8 @@ class ShadowRunner:
         is_clean = not shadows.has_leftovers
         # If the command is cancelled, its changes are unknown, so the next command needs a new shadow copy.
         shadows.is_spoiled = True
-        writable = WritableStorage(shadows.changes_folders, list_memory_folders(self._build_machine(shadows)))
+        memory_folders = list_memory_folders(self._build_machine(shadows))
+        writable = WritableStorage(shadows.changes_folders, memory_folders, shadows.initial_bytes)
         outcome = await run_command(task, writable, self._limits, seconds)
         changed = await asyncio.to_thread(shadows.find_changed, overlay)
         if outcome.end_reason == "disk":
@@ -422,7 +459,9 @@ class ShadowRunner:
         """Create the shadow copy if necessary, and build the sandbox task for a command. This function blocks."""
         _check_workspace(overlay.view, _find_home(self._environment), os.path.realpath(self._state_folder))
         if self._shadows is None:
-            self._shadows = Shadows(overlay.view, self._state_folder)
+            self._shadows = Shadows(
+                overlay.view, self._state_folder, overlays=self._overlays, should_stop=lambda: self._is_closed
+            )
         shadows = self._shadows
         _check_disk(self._state_folder, self._limits.min_free_bytes)
         machine = self._build_machine(shadows)

@@ -1,7 +1,8 @@
 """The contents of a shadow copy, which commands can change instead of the workspace.
 
-The contents are the files that differ from the disk. Masks hide secrets and logins. Every folder is searched for
-secrets, because a repository can make any folder look like installed packages.
+The contents are the files that differ from the disk, and a copy of all files if the system does not support overlay
+mounts. Masks hide secrets and logins. Every folder is searched for secrets, because a repository can make any folder
+look like installed packages.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.workspace.ignore import IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay, has_bom
-from thinklsp.workspace.paths import Root
+from thinklsp.workspace.paths import Listing, Root
 from thinklsp.workspace.protected import is_config_name, strip_logins
+from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import Place
 
+MAX_COPY_BYTES = 200 * 1024 * 1024
+_MAX_EXCLUDED_FOLDERS = 200
 _BOM = "\ufeff"
 _NEW_MODE = 0o644
+# Folders that builds write to. The sandbox must not mount them read-only.
+_BUILD_FOLDERS = frozenset(("target", "build", "dist", "out", "obj", "coverage", ".next", ".nuxt", ".gradle", ".cache"))
 _BOM_BYTES = _BOM.encode()
 
 Parts = tuple[str, ...]
@@ -59,6 +66,70 @@ def _find_mode(place: Place) -> int:
     return _NEW_MODE if status is None or status.kind != "file" else status.mode
 
 
+def copy_folder(
+    root: Root, target: str, *, limit: int = MAX_COPY_BYTES, should_stop: Callable[[], bool] = lambda: False
+) -> list[str]:
+    """Copy the files that git lists to the empty folder `target`, without secrets, links and special files.
+
+    Returns folders that were not copied and can be mounted directly, such as git's own folder and installed packages.
+    Raises PathRefused if the files exceed `limit` bytes. Stops early if `should_stop` returns True.
+    """
+    rules = IgnoreRules(root)
+    excluded_folders: list[str] = []
+    left = limit
+    waiting: list[Parts] = [()]
+    while waiting and not should_stop():
+        folder = waiting.pop()
+        listing = _list_folder(root, folder)
+        included = rules.filter_listing(folder, listing)
+        for parts in ((*folder, name) for name in included.files):
+            if root.protected.explain_read_refusal(parts) is None:
+                left -= _copy_file(root, parts, target, left)
+        for name in listing.directories:
+            parts = (*folder, name)
+            if root.protected.explain_read_refusal(parts) is not None:
+                continue
+            os.makedirs(os.path.join(target, *parts), exist_ok=True)
+            if name in included.directories:
+                waiting.append(parts)
+            elif name not in _BUILD_FOLDERS and len(excluded_folders) < _MAX_EXCLUDED_FOLDERS:
+                excluded_folders.append("/".join(parts))
+    return excluded_folders
+
+
+def _copy_file(root: Root, parts: Parts, target: str, limit: int) -> int:
+    """Copy a file and return its size. Raises PathRefused if it is larger than `limit` bytes."""
+    try:
+        data = root.read(RelPath.build(parts), limit=MAX_COPY_BYTES)
+    except PathRefused:
+        return 0
+    if data is None:
+        return 0
+    if len(data) > limit:
+        raise PathRefused(
+            f"Commands cannot run: git does not ignore more than {MAX_COPY_BYTES // 1024**2} MB of the workspace, "
+            "which is too much to copy. Overlay mounts, which need no copy, require Linux 5.11 and a state folder "
+            "(THINKLSP_STATE_DIR) on a local disk."
+        )
+    path = os.path.join(target, *parts)
+    with open(path, "xb") as file:
+        file.write(data)
+    # Make the copy executable if the original file is executable.
+    with suppress(OSError):
+        if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
+            os.chmod(path, 0o700)
+    return len(data)
+
+
+def _list_folder(root: Root, folder: Parts) -> Listing:
+    """List a folder. The result is empty if the folder is not readable."""
+    try:
+        listing = root.list(RelPath.build(folder))
+    except PathRefused:
+        listing = None
+    return listing or Listing((), ())
+
+
 _MAX_MASKED = 2_000
 _MAX_DEPTH = 60
 _MAX_FILE_BYTES = 1024**2
@@ -80,6 +151,12 @@ class Masks:
 
     hidden: list[str] = field(default_factory=list)
     replaced: dict[str, bytes] = field(default_factory=dict)
+
+    def select(self, folders: Iterable[str]) -> Masks:
+        """Return the masks for paths in `folders`."""
+        starts = tuple(f"{folder}/" for folder in folders)
+        hidden = [path for path in self.hidden if path.startswith(starts)]
+        return Masks(hidden, {path: data for path, data in self.replaced.items() if path.startswith(starts)})
 
 
 def find_masks(root: Root) -> Masks:

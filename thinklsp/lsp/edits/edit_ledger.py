@@ -211,7 +211,7 @@ class EditLedger:
         # The number of changes to `_turns`. If it changes while the store is being read, the result is stale.
         self._change_count = 0
         self._load_task: asyncio.Future[None] | None = None
-        # The open documents to look up, and the version of the store's data with which each one was looked up.
+        # The open documents to look up, and the versions of the store's data and of the document at the last lookup.
         self._waiting: set[str] = set()
         self._looked_up: dict[str, tuple[int, ...]] = {}
         self._lookup_lock = asyncio.Lock()
@@ -285,8 +285,8 @@ class EditLedger:
     def request_lookup(self, uri: str) -> None:
         """Attribute an open document to the edits in the ledger, in the background.
 
-        A document is looked up after it was opened, and again if another process has written to the store since. The
-        session store reads in its own thread, and texts are compared in a thread.
+        A document is looked up after it was opened, and again if it has changed or another process has written to the
+        store since. The session store reads in its own thread, and texts are compared in a thread.
         """
         if uri not in self._waiting and not self._state.is_stopped:
             self._waiting.add(uri)
@@ -300,8 +300,11 @@ class EditLedger:
             async with self._lookup_lock:
                 self._waiting.discard(uri)
                 await asyncio.to_thread(self._state.file_keys.learn, [uri])
-                version, document = await self.refresh(), self._state.documents.get(uri)
-                if document is None or self._looked_up.get(uri) == version:
+                data_version, document = await self.refresh(), self._state.documents.get(uri)
+                if document is None:
+                    return
+                version = (*data_version, document.version)
+                if self._looked_up.get(uri) == version:
                     return
                 if len(document.text) <= _MAX_LENGTH:
                     await self._attribute(document)

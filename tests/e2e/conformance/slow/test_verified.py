@@ -94,7 +94,7 @@ async def test_failing_test_in_unsaved_document_is_fixed(begin: Begin, tmp_path:
         assert "FAILED (failures=1)" in told
     # Nobody was asked: the user's own file permits it.
     assert outside.client.calls("window/showMessageRequest") == []
-    assert list((outside.home / "state" / "shadow").rglob("*")) == []
+    assert {path.name for path in (outside.home / "state" / "shadow").rglob("*")} <= {"lock"}
 
 
 @pytest.mark.parametrize("tests_itself", [True, False])
