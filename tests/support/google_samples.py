@@ -151,7 +151,7 @@ def answered(call_id: str | None, value: str = "content", name: str = "read_file
 def broken_rules(contents: list[Json], *, signed_calls: bool) -> list[str]:
     """A sentence for a rule of the service, or of ours, that the contents break. `signed_calls`: from Gemini 3 on."""
     try:
-        read_conversation(read_request({"contents": contents}), frozenset())
+        read_conversation(read_request({"contents": contents}))
     except RequestRejected as refusal:
         return [str(refusal)]
     return [*_shape(contents), *_signatures(contents, signed_calls=signed_calls)]
