@@ -233,6 +233,7 @@ async def test_a_session_goes_on(cli):
 
 ERRORS = {
     "no key": (["Hello"], {}, "No model provider has a key."),
+    "offline in a terminal": (["Hello"], {}, "`THINKLSP_PROVIDER=simulator`"),
     "no such file": (["Hello", "--file", "none.py"], SIMULATED, "The file none.py does not exist"),
     "outside": (["Hello", "--file", "/etc/hostname"], SIMULATED, "outside the workspace"),
     "lines": (["Hello", "--file", "a.py:9-3"], SIMULATED, "invalid line range"),
@@ -267,6 +268,19 @@ def test_wrong_user_setting_fails_before_any_model_call(cli, inside, variable):
     wrong, words = WRONG[variable]
     check_refusal(inside("ask", "hi", **SIMULATED | {variable: wrong}), words)
     assert "[]" in inside("sessions", "list", "--json").stdout
+
+
+def test_a_range_behind_the_end_of_a_file_is_told(cli, inside):
+    """N27: lines 9-20 of a file of two lines were taken without a word."""
+    (cli.folder / "a.py").write_text("a\nb\n")
+    for lines, told in (
+        ("1-2", ""),
+        ("2-9", "a.py has only 2 lines. The prompt includes lines 2-2."),
+        ("9", "lines 2-2."),
+    ):
+        done = inside("ask", "Hello", "--file", f"a.py:{lines}", **SIMULATED)
+        assert (done.returncode, "has only" in done.stderr) == (0, bool(told))
+        assert told in done.stderr
 
 
 @pytest.mark.parametrize("args", [[], [" "], ["-"], ["--json"]])

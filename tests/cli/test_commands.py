@@ -50,6 +50,24 @@ def test_the_exit_code_reaches_the_shell(cli):
     assert "'nonsense'" in done.stderr
 
 
+# Wrong arguments -> the words that the error quotes
+MISTYPED = {
+    "--tpc 1": "unrecognized arguments: --tpc",
+    "--tpc": "unrecognized arguments: --tpc",
+    "dmeo": "invalid choice: 'dmeo' (choose from 'acp'",
+    "dmeo now": "invalid choice: 'dmeo'",
+    "--stdio demo": "the command demo must come first",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), MISTYPED.items())
+def test_what_was_mistyped_is_named(cli, line, words):
+    """N27: `--tpc 1` was told as a wrong choice of `1`."""
+    done = cli.run(*line.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr.splitlines()[-1]
+
+
 def test_version_and_help(cli):
     assert cli.run("--version").stdout == f"thinklsp {__version__}\n"
     told = cli.run("--help")

@@ -103,6 +103,14 @@ def test_a_user_file_that_cannot_be_used_is_the_problem(inside, tmp_path, text, 
     report = report_of(inside, 1, **env)
     assert [problem for problem in report["problems"] if words in problem]
     assert report["settings"] is None
+    shown = [" ".join(line.split()) for line in inside("doctor", **env).stdout.splitlines()]
+    assert f"settings {env['THINKLSP_CONFIG']} see the problem below" in shown
+
+
+def test_a_rejected_setting_keeps_a_turn_from_running(inside):
+    """N16: it said that a turn could run, and `ask` refused it."""
+    report = report_of(inside, 1, THINKLSP_PROVIDER="simulator", THINKLSP_EFFORT="hgh")
+    assert [problem for problem in report["problems"] if "Change THINKLSP_EFFORT." in problem]
 
 
 def test_an_unreachable_host_and_an_address_that_cannot_work(inside):

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import IO, Any, Literal, Self, TextIO, assert_never
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from thinklsp.agent.prompts import Excerpt
 from thinklsp.cli.terminal import (
     can_ask,
     choose,
@@ -61,6 +62,7 @@ from thinklsp.engine.results import ENDINGS, EditOutcome, FileStatus, HunkCounts
 from thinklsp.engine.session_commands import SessionCommands
 from thinklsp.engine.session_folders import SessionFolders
 from thinklsp.engine.session_stores import open_session_store
+from thinklsp.engine.turn_request import is_image
 from thinklsp.settings.sources import EditorSettings
 from thinklsp.workspace.overlay import apply_to_disk
 from thinklsp.workspace.uri import path_to_uri
@@ -188,6 +190,8 @@ async def _run(
         thinking = turn.display == "summary"
         tools = not args.json or aside.is_terminal
         with turn, AskScreen(None if args.json else sys.stdout, aside, thinking=thinking, tools=tools) as screen:
+            for text in _describe_cut_ranges(request.references, turn.excerpts):
+                screen.note(text, warning=True)
             try:
                 return turn, await _run_turn(turn, screen, json_wanted=args.json)
             finally:
@@ -195,6 +199,15 @@ async def _run(
                     screen.note(text, warning=True)
     finally:
         await engine.aclose()
+
+
+def _describe_cut_ranges(places: Sequence[Reference], excerpts: Sequence[Excerpt]) -> Iterator[str]:
+    """Yield a sentence for each file that has fewer lines than the argument names."""
+    for place, excerpt in zip((place for place in places if not is_image(place)), excerpts, strict=True):
+        if place.lines is not None and place.lines[1] > excerpt.total_lines:
+            lines = "1 line" if excerpt.total_lines == 1 else f"{excerpt.total_lines} lines"
+            included = f"{excerpt.first_line}-{excerpt.last_line}"
+            yield f"{excerpt.path} has only {lines}. The prompt includes lines {included}."
 
 
 async def _run_turn(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> TurnFinished:

@@ -162,6 +162,8 @@ def _build_file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
             for part in key.split("."):
                 value = value[part]
             yield "", f"{key} = {json.dumps(value)}", source
+    else:
+        yield "settings", find_config_path(os.environ), "see the problem below"
     if (permissions := report["permissions"]) is not None:
         # None means that the file has a mistake, which is among the problems.
         folders = permissions["trustedFolders"] or ()

@@ -71,10 +71,16 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"thinklsp {__version__}")
     _add_server_arguments(parser)
-    parser.add_argument("command", nargs="?", choices=sorted(COMMANDS), help=argparse.SUPPRESS)
-    args = parser.parse_args(list(argv))
-    if args.command is not None:
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    args, rest = parser.parse_known_args(list(argv))
+    # The value of a mistyped option looks like a command, so the options come first.
+    if options := [word for word in rest if word.startswith("-")]:
+        parser.error(f"unrecognized arguments: {' '.join(options)}")
+    if args.command in COMMANDS:
         parser.error(f"the command {args.command} must come first")
+    if args.command is not None:
+        names = ", ".join(map(repr, sorted(COMMANDS)))
+        parser.error(f"argument command: invalid choice: {args.command!r} (choose from {names})")
     return _serve(args)
 
 

@@ -353,7 +353,9 @@ async def run_diagnosis(
         await store.aclose()
         return {**surroundings, **dict.fromkeys(names), **_NO_PROVIDER, "problems": problems}
     try:
-        return await build_report(engine, EditorSettings(), {}, view=view)
+        report = await build_report(engine, EditorSettings(), {}, view=view)
+        # `thinklsp ask` refuses invalid settings.
+        return {**report, "canRun": report["canRun"] and not engine.user.rejected}
     finally:
         await engine.aclose()
 

@@ -203,7 +203,8 @@ class Engine:
                 raise TurnRefused(
                     "No model provider has a key. Set the environment variable `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` "
                     "or `GEMINI_API_KEY`, or `THINKLSP_COMPATIBLE_BASE_URL` for your own server (Ollama: "
-                    "http://localhost:11434/v1), or set `thinklsp.provider` to `simulator` to try thinklsp offline."
+                    "http://localhost:11434/v1), or set `thinklsp.provider` to `simulator` "
+                    "(in a terminal: `THINKLSP_PROVIDER=simulator`) to try thinklsp offline."
                 )
             provider = self._find_provider(settings.model, keyed)
         return provider, self._resolve_model(provider, settings.model or self.catalogue.find_default_model(provider))
