@@ -300,6 +300,8 @@ def test_in_the_home_folder_no_files_are_used(cli, inside):
     done = inside("ask", "Hello", **SIMULATED, HOME=str(cli.folder))
     assert done.returncode == 0
     assert f"The model cannot use files in {cli.folder}. " in done.stderr
+    # N18: the setting had no name.
+    assert "set `workspace.allow_home` in the user's file" in done.stderr
 
 
 async def test_image_files_are_sent_or_refused_by_name(cli):
