@@ -19,6 +19,10 @@ async def missing_server(trial: Trial, window: Workbench, picture: Callable[[str
     await until(lambda: window.status.get_attribute("aria-label"), "a label")
     await window.shows("thinklsp$")
     await picture("error")
+    await toast.locator("a", has_text="How to install").click()
+    await window.page.locator(".tab.active", has_text="Preview readme.md").wait_for()
+    await until(lambda: window.frame_says("Build the extension in a clone"), "the page")
+    await window.command("thinklsp: Restart the Server")
     await toast.locator("a", has_text="Choose…").click()
     # The dialog writes over what stands there when it has read a folder, and takes nothing before.
     await window.row("runtime").wait_for()

@@ -189,7 +189,8 @@ export class Server implements Disposable {
      * Nothing is installed by its name from a package index: the name is not registered there yet. */
     async install(): Promise<void> {
         if ((await this.own.wheel()) === undefined) {
-            await commands.executeCommand('markdown.showPreview', Uri.joinPath(this.context.extensionUri, 'README.md'));
+            // The packager writes the name in lower case.
+            await commands.executeCommand('markdown.showPreview', Uri.joinPath(this.context.extensionUri, 'readme.md'));
             return;
         }
         const detail = 'pip loads about 16 MB of packages and installs them, with the server, into a folder of this extension.';
