@@ -142,6 +142,9 @@ async def _works_on_a_diagnostic(seat: Seat) -> None:
         await trial.until(lambda: trial.requests, "the model's call")
     with trial.check(Step.THINKING):
         await seat.until("trial.status_line():find('thinking · %d+ s')", "the thinking in the status line")
+        # Without room for all, the name of the file stays.
+        narrow = await nvim.lua("return vim.api.nvim_eval_statusline(vim.o.statusline, { maxwidth = 20 }).str")
+        assert narrow.startswith(f"{FILE} "), narrow
         assert await nvim.lua("return vim.lsp.status():find('thinklsp: thinking', 1, true) ~= nil")
     with trial.check(Step.EDIT):
         await nvim.type("ggO# typed meanwhile<Esc>")

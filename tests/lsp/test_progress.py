@@ -300,6 +300,14 @@ def test_what_of_thinking_is_shown(display: Any, summary: bool, tokens: bool) ->
     assert bool(screen.on("p", "thinking")) is summary
 
 
+def test_the_end_of_a_long_summary_begins_with_a_whole_word() -> None:
+    """N28: it began in the middle of a word."""
+    screen = fast(StepStarted(1), *(ThinkingStreamed(f"thought{number} ") for number in range(100)), 3)
+    shown = screen.on("w", "report")[-1]["message"].rpartition(" · ")[2].split()
+    assert shown[0] == "…"
+    assert shown[1:] == [f"thought{number}" for number in range(100 - len(shown[1:]), 100)]
+
+
 def test_long_ids_of_calls_are_shown_as_digests() -> None:
     """LiteLLM writes the signature of Gemini's thinking into the ids, and no editor may see that."""
     sealed = "call_1__thought__" + "Sig1" * 100

@@ -250,7 +250,10 @@ class TurnProgress:
 
     def _show_thinking(self, delta: str) -> None:
         if self._display == "summary":
-            self._summary = (self._summary + delta)[-_SUMMARY_TAIL:]
+            summary = self._summary + delta
+            # The end of a long summary begins with a whole word, if it has more than one.
+            _, _, end = summary[-_SUMMARY_TAIL:].partition(" ")
+            self._summary = summary if len(summary) <= _SUMMARY_TAIL else f"… {end or summary[-_SUMMARY_TAIL:]}"
             self._stream("thinking", delta)
 
     def _show_retry(self, event: RetryScheduled) -> None:
