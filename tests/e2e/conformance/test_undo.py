@@ -117,6 +117,14 @@ async def test_undo_action_is_offered_at_once(begin: Begin) -> None:
     assert sorted(took)[10] < 0.010
 
 
+async def test_undo_action_is_the_last_of_the_menu(begin: Begin) -> None:
+    """N19: it was the first, so who chose the first entry from habit undid the turn."""
+    outside, uri, _ = await wrote_four_files(begin)
+    titles = [action.title for action in await outside.client.code_actions(uri, "l1")]
+    assert len(titles) > 2
+    assert titles[-1].startswith("thinklsp: undo ")
+
+
 async def test_undo_action_reverts_all_files_and_tells_the_model(begin: Begin) -> None:
     outside, uri, turn = await wrote_four_files(begin)
     client = outside.client

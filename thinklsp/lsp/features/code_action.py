@@ -139,7 +139,8 @@ class OfferContext:
 
 
 def find_offers(context: OfferContext) -> Iterator[ActionOffer]:
-    all_offers = _find_fixes(context) if context.automatic else _find_all(context)
+    # The undo is last: who chooses the first entry from habit does not want it.
+    all_offers = _find_fixes(context) if context.automatic else (*_find_all(context), *_find_undo(context))
     return (offer for offer in all_offers if offer.name not in context.disabled)
 
 
@@ -218,6 +219,9 @@ def _find_turn_actions(context: OfferContext) -> Iterator[ActionOffer]:
         yield ActionOffer("stop", "stop", f"{REWRITE}.thinklsp.stop", "thinklsp.cancel", {"turnId": turn_id})
     for held in context.pending_edits:
         yield from _build_pending_offers(held)
+
+
+def _find_undo(context: OfferContext) -> Iterator[ActionOffer]:
     if (turn := context.undoable_turn) is not None:
         kind = f"{REWRITE}.thinklsp.undo"
         yield ActionOffer("undo", turn.undo_title, kind, "thinklsp.undo", {"turnId": turn.turn_id})
