@@ -449,8 +449,6 @@ def _fault(rng: Random) -> Json:
             error: Json = {"status": status}
             if status == 400 and rng.random() < 0.5:
                 error["message"] = "prompt is too long: 2 tokens > 1 maximum"
-            if status == 502:
-                error["body"] = "<html>Bad gateway</html>"
             return times | {"http_error": error}
         case "event":
             kind = rng.choice(("overloaded_error", "api_error", "invalid_request_error", "rate_limit_error"))
