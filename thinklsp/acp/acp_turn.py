@@ -35,7 +35,7 @@ from thinklsp.acp.updates import (
     parse_shown_json,
 )
 from thinklsp.core.choices import ALLOW_FOR_SESSION, BUDGET_ANSWERS, DO_NOT_RUN, NOT_NOW, RUN_ONCE, BudgetAnswer
-from thinklsp.core.errors import PathRefused, TurnRefused
+from thinklsp.core.errors import PathRefused, SettingsError
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
@@ -336,10 +336,10 @@ class AcpTurn:
         choices: Choices = {} if "display" in thinking.model_fields_set else {"thinking.display": "summary"}
         try:
             return await engine.start_turn(self._request, EditorSettings(), choices, turn_id=self._turn_id)
-        except TurnRefused as refused:
-            if engine.find_keyed_providers():
+        except SettingsError as error:
+            if error.key not in ("key", "base_url"):
                 raise
-            raise AcpError(AUTHENTICATION_REQUIRED, f"{refused} {SETUP_HINT}") from None
+            raise AcpError(AUTHENTICATION_REQUIRED, f"{error} {SETUP_HINT}") from None
 
     async def _run(self, turn: Turn, updates: TurnUpdates) -> PromptStopReason:
         session = self._session

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from thinklsp.acp.acp_session import AcpSession
+from thinklsp.acp.acp_session import COMMANDS, AcpSession
 from thinklsp.acp.acp_turn import AcpTurn, PromptStopReason
 from thinklsp.acp.initialization import KEY_METHOD, SETUP_HINT, SETUP_METHOD, AnnouncedFeatures
 from thinklsp.acp.params import (
@@ -260,7 +260,7 @@ class PromptRun:
         if not parsed:
             return await self._send_chat(content, parsed, view)
         if parsed.problems:
-            self._say("\n\n".join((*parsed.problems, f"Available commands:\n\n{format_help()}")))
+            self._say("\n\n".join((*parsed.problems, f"Available commands:\n\n{format_help(COMMANDS)}")))
             return "end_turn"
         return await self._run_commands(parsed, content)
 
@@ -300,6 +300,8 @@ class PromptRun:
                 self._say(format_undo(await session.writer.undo_last_turn()))
             case "clear":
                 self._say("Start a new session in your editor instead. This session is unchanged.")
+            case "help":
+                self._say(format_help(COMMANDS))
             case _:
                 self._say(await answer_slash_command(session.sessions, invocation, session.id))
         if name in _CHOICES and invocation.argument:

@@ -86,7 +86,8 @@ def _format_usage_row(name: str, usage: dict[str, Any]) -> str:
 def _format_totals(usage: dict[str, Any]) -> str:
     read, written = usage["inputTokens"], usage["outputTokens"]
     parts = [] if read is None else [f"{read:,} tokens in"]
-    parts += [] if written is None else [f"{written:,} out", f"cost {format_cost(usage['costUsd'])}"]
+    parts += [] if written is None else [f"{written:,} out"]
+    parts += [] if written is None or usage["costUsd"] == 0 else [f"cost {format_cost(usage['costUsd'])}"]
     return ", ".join(parts) or "none"
 
 
@@ -95,7 +96,7 @@ def _format_count(tokens: int | None) -> str:
 
 
 def format_cost(usd: float | None) -> str:
-    return "unknown" if usd is None else f"${usd:.4f}"
+    return "unknown" if usd is None else f"${usd:.4f}" if usd else "–"
 
 
 def show_user_words(session: Session) -> Session:
