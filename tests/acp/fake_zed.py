@@ -184,6 +184,20 @@ class Toad(FilePeer):
         return {}
 
 
+class Avante(FilePeer):
+    """Joins the lines of an open file without its last line break, and writes the disk, from which it reads again."""
+
+    name = "avante.nvim"
+    capabilities: ClassVar[Json] = FILES
+
+    def read(self, path: str) -> str:
+        return _disk(path).removesuffix("\n") if path in self.buffers else _disk(path)
+
+    def write(self, path: str, content: str) -> Json:
+        Path(path).write_bytes(content.encode())
+        return None
+
+
 class ReadOnly(FakeZed):
     """A client without `writeTextFile`."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acp.conftest import Begin
-from tests.acp.fake_zed import CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
+from tests.acp.fake_zed import Avante, CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
 from tests.acp.talk import Talk, diffs
 from tests.e2e.acting import edit_file, read_file, say, write_file
 from tests.support.outside import said
@@ -148,6 +148,18 @@ async def test_line_break_that_the_client_adds_to_the_last_line_stays(begin: Beg
     assert await talk.prompt("Two.") == "end_turn"
     assert talk.peer.writes == [(talk.peer.path("b.py"), "y = 2")]
     assert (talk.root / "b.py").read_text() == "y = 2\n"
+
+
+async def test_line_break_that_the_client_leaves_out_stays(begin: Begin) -> None:
+    script = [*EDITS, answer(edit_file("a.py", "line 3", "changed 3")), say("Done.")]
+    talk = await begin(*script, files=FILES, peer=Avante)
+    talk.peer.open("a.py")
+    assert await talk.prompt("Change 7.") == "end_turn"
+    assert (talk.root / "a.py").read_text() == CHANGED
+    assert await talk.prompt("Change 3.") == "end_turn"
+    assert await talk.prompt("/undo") == "end_turn"
+    assert (talk.root / "a.py").read_text() == CHANGED
+    assert talk.edit_statuses() == ["completed"] * 3
 
 
 @pytest.mark.parametrize("peer", [FakeZed, CodeCompanion, Toad])
