@@ -185,7 +185,10 @@ class Toad(FilePeer):
 
 
 class Avante(FilePeer):
-    """Joins the lines of an open file without its last line break, and writes the disk, from which it reads again."""
+    """Joins the lines of an open file without its last line break, and writes the disk, from which it reads again.
+
+    A write that fails has a result, too.
+    """
 
     name = "avante.nvim"
     capabilities: ClassVar[Json] = FILES
@@ -194,7 +197,10 @@ class Avante(FilePeer):
         return _disk(path).removesuffix("\n") if path in self.buffers else _disk(path)
 
     def write(self, path: str, content: str) -> Json:
-        Path(path).write_bytes(content.encode())
+        try:
+            Path(path).write_bytes(content.encode())
+        except OSError:
+            return f"Failed to write file: {path}"
         return None
 
 

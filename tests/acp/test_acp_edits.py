@@ -181,9 +181,10 @@ async def test_empty_file_that_exists_is_not_new(begin: Begin) -> None:
     assert diffs(question["toolCall"])[0]["oldText"] == ""
 
 
-async def test_folder_is_not_made_for_the_client(begin: Begin) -> None:
-    """Toad cannot write there; the file is told as failed, with a sentence."""
-    talk = await begin(answer(write_file("sub/new.py", "z = 1\n")), say("Done."), peer=Toad)
+@pytest.mark.parametrize("peer", [Toad, Avante])
+async def test_folder_is_not_made_for_the_client(begin: Begin, peer: Any) -> None:
+    """The client cannot write there; the file is told as failed, with a sentence."""
+    talk = await begin(answer(write_file("sub/new.py", "z = 1\n")), say("Done."), peer=peer)
     assert await talk.prompt("Write it.") == "end_turn"
     assert not (talk.root / "sub").exists()
     assert talk.edit_statuses() == ["failed"]

@@ -252,11 +252,11 @@ class EditWriter:
         except ClientError:
             if sent.before is None and self._writes_disk:
                 return await self._write_disk(sent)  # Some clients do not create the folder of a new file.
-            reason = _explain_failed_write(path)
+            reason = "the editor could not write the file"
         except TimeoutError:
             reason = "the editor did not answer when it was asked to write the file"
         state = state or await self._files.read_state(sent.uri)
-        return await asyncio.to_thread(_judge, sent, state, reason)
+        return await asyncio.to_thread(_judge, sent, state, path, reason)
 
     async def _write_disk(self, sent: FileEdit) -> _Write:
         outcome = (await asyncio.to_thread(apply_to_disk, EditSet((sent,)), self._folders.create_view()))[0]
@@ -310,7 +310,7 @@ def _has_added_line(state: FileState, text: str) -> bool:
     return text.endswith("\n") and state.text == f"{text}\n"
 
 
-def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
+def _judge(sent: FileEdit, state: FileState, path: str, reason: str) -> _Write:
     """Compare the text after a write with the text that was sent."""
     now = state.text
     if state.refusal is not None:
@@ -318,6 +318,8 @@ def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
     if now == sent.after:
         return _Write("applied", before=sent.before, after=now)
     if now is None or now == sent.before:
+        if not os.path.isdir(os.path.dirname(path)):
+            reason = "its folder does not exist, and the editor did not create it"
         return _Write("refused", reason or "the editor did not change the file")
     if reason:
         return _Write("unknown", reason)
@@ -328,12 +330,6 @@ def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
     # Keep the other changes out of the edit, so that an undo keeps them.
     undone = merge_onto(now, sent.after or "", sent.before or "") if sent.before is not None else None
     return _Write("applied", before=undone.text if isinstance(undone, MergedText) else sent.before, after=now)
-
-
-def _explain_failed_write(path: str) -> str:
-    if os.path.isdir(os.path.dirname(path)):
-        return "the editor could not write the file"
-    return "its folder does not exist, and the editor did not create it"
 
 
 def _name_change(file: FileEdit) -> tuple[str, ToolKind]:
