@@ -83,6 +83,30 @@ class _CountedRequest:
     counted_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class _VisibleSize:
+    """The size in bytes of the messages that a model reads, which begin at the index `start`.
+
+    It is kept for the next request, whose conversation has usually only grown. `ends` are the first and the last of
+    `message_count` messages.
+    """
+
+    model: tuple[str, str]
+    message_count: int
+    ends: tuple[ref[Message], ...]
+    start: int
+    total: int
+    images: int
+
+    def is_prefix_of(self, request: ModelRequest) -> bool:
+        count, model = self.message_count, (request.model.provider, request.model.id)
+        return self.model == model and self.ends == _refer_to_ends(request.conversation[:count])
+
+
+def _refer_to_ends(conversation: Conversation) -> tuple[ref[Message], ...]:
+    return tuple(map(ref, (*conversation[:1], *conversation[-1:])))
+
+
 class ContextMeter:
     """The context meter of a session. The engine shares it between the session's turns but does not store it.
 
@@ -94,6 +118,7 @@ class ContextMeter:
         self.failures = 0
         self._ratio = _TOKENS_PER_BYTE
         self._counted_request: _CountedRequest | None = None
+        self._visible_size: _VisibleSize | None = None
         self._rejected_tokens: dict[str, int] = {}
 
     @property
@@ -102,15 +127,15 @@ class ContextMeter:
 
     def record_usage(self, request: ModelRequest, usage: Usage) -> None:
         """Record the usage that the provider reported for a request."""
-        images = list_images(request.conversation[_find_visible_start(request) :])
-        tokens, size = usage.input_tokens, _measure_request(request) - sum(map(_measure_block, images))
+        visible = self._measure_visible(request)
+        tokens, size = usage.input_tokens, _measure_fixed_parts(request) + visible.total - visible.images
         if tokens is None or (size >= _MIN_CALIBRATION_BYTES and tokens < size * _MIN_RATIO):
             # Some servers do not count cached tokens, so counts that are too low are ignored.
             return
         count, last = len(request.conversation), ref(request.conversation[-1])
         self._counted_request = _CountedRequest(request.model.id, count, last, tokens, usage, datetime.now(UTC))
         # Providers count images very differently, so requests with images do not calibrate the estimate.
-        if size >= _MIN_CALIBRATION_BYTES and not images:
+        if size >= _MIN_CALIBRATION_BYTES and not visible.images:
             self._ratio = min(_MAX_RATIO, tokens / size)
 
     def count_cached_tokens(self, model: str) -> int:
@@ -139,7 +164,7 @@ class ContextMeter:
         """
         known = self._find_counted_prefix(request)
         if known is None:
-            return self.convert_to_tokens(_measure_request(request))
+            return self.convert_to_tokens(_measure_fixed_parts(request) + self._measure_visible(request).total)
         added = request.conversation[known.message_count :]
         if added and added[0].role == "assistant":
             return known.input_tokens + (known.usage.output_tokens or 0) + self.count_tokens(added[1:])
@@ -157,11 +182,34 @@ class ContextMeter:
     def _find_counted_prefix(self, request: ModelRequest) -> _CountedRequest | None:
         """Return the last counted request if `request` continues its conversation, or None."""
         known = self._counted_request
-        if known is None or known.model != request.model.id or _find_visible_start(request) >= known.message_count:
+        if known is None or known.model != request.model.id:
+            return None
+        if self._measure_visible(request).start >= known.message_count:
             return None
         # Conversations only grow, so the same last message means the same conversation.
         following = request.conversation[known.message_count - 1 :]
         return known if following and known.last_message() is following[0] else None
+
+    def _measure_visible(self, request: ModelRequest) -> _VisibleSize:
+        """Measure the messages that the model reads. Messages before a compaction by the provider do not count."""
+        known, conversation = self._visible_size, request.conversation
+        if known is None or not known.is_prefix_of(request):
+            count = start = total = images = 0
+        elif (count := known.message_count) == len(conversation):
+            return known
+        else:
+            start, total, images = known.start, known.total, known.images
+        model = (request.model.provider, request.model.id)
+        for index in range(count, len(conversation)):
+            message = conversation[index]
+            origin = find_compaction_origin(message)
+            if origin is not None and (origin.provider, origin.model) == model:
+                start, total, images = index, 0, 0
+            total += _measure_message(message)
+            images += sum(map(_measure_block, list_images((message,))))
+        ends = _refer_to_ends(conversation)
+        self._visible_size = _VisibleSize(model, len(conversation), ends, start, total, images)
+        return self._visible_size
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
         return self.convert_to_tokens(measure_messages(messages))
@@ -183,7 +231,7 @@ def measure_messages(messages: Iterable[Message]) -> int:
 
 
 def _measure_message(message: Message) -> int:
-    """Return the size of a message. The size is cached, because every step measures the whole conversation."""
+    """Return the size of a message. The size is cached, because compactions measure the whole conversation."""
     size = _SIZES.find(message)
     if size is None:
         size = _SIZES.store(message, sum(BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
@@ -206,19 +254,6 @@ def _measure_block(block: ContentBlock | UserBlock) -> int:
             return 0
         case _:
             assert_never(block)
-
-
-def _measure_request(request: ModelRequest) -> int:
-    return _measure_fixed_parts(request) + measure_messages(request.conversation[_find_visible_start(request) :])
-
-
-def _find_visible_start(request: ModelRequest) -> int:
-    """Return the index of the first message that the model still reads after a compaction by the provider."""
-    for index in reversed(range(len(request.conversation))):
-        origin = find_compaction_origin(request.conversation[index])
-        if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
-            return index
-    return 0
 
 
 def _measure_fixed_parts(request: ModelRequest) -> int:
