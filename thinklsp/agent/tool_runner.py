@@ -105,18 +105,19 @@ async def run_tool_calls(
     outputs: list[ToolOutput] = [ToolOutput(_TOO_MANY_CALLS, is_error=True)] * len(calls)
     for group in _group_calls(calls[:MAX_CALLS], tools):
         waiting = deque(group)
-        running: dict[asyncio.Task[ToolOutput], int] = {}
+        running: dict[asyncio.Task[ToolOutput], tuple[int, ToolStarted]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < MAX_PARALLEL_CALLS:
                     index = waiting.popleft()
-                    await emit(_build_start(calls[index], tools))
-                    running[asyncio.create_task(_run_call(calls[index], tools, mode, context))] = index
+                    started = _build_start(calls[index], tools)
+                    await emit(started)
+                    running[asyncio.create_task(_run_call(calls[index], tools, mode, context))] = index, started
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in [task for task in running if task in done]:
-                    index = running.pop(task)
+                    index, started = running.pop(task)
                     outputs[index] = task.result()
-                    await emit(_build_event(calls[index], tools, outputs[index]))
+                    await emit(_build_end(started, outputs[index]))
         finally:
             for task in running:
                 task.cancel()
@@ -147,10 +148,10 @@ def _build_start(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...]) -> ToolStar
     return ToolStarted(tool_use.id, tool_use.name, title, format_arguments(tool_use), location)
 
 
-def _build_event(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...], output: ToolOutput) -> ToolFinished:
-    title, arguments = describe(tool_use, tools), format_arguments(tool_use)
+def _build_end(started: ToolStarted, output: ToolOutput) -> ToolFinished:
+    call_id, name, title, arguments = started.call_id, started.name, started.title, started.arguments
     result = format_shown_text(output.text)
-    return ToolFinished(tool_use.id, tool_use.name, title, output.is_error, output.plan, arguments, result)
+    return ToolFinished(call_id, name, title, output.is_error, output.plan, arguments, result)
 
 
 def format_arguments(tool_use: ToolUseBlock) -> str | None:
