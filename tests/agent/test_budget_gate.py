@@ -204,7 +204,7 @@ _CHANGES = st.one_of(
 
 
 @given(st.lists(st.tuples(_CHANGES, st.sampled_from([SCRIPTED.id, "n"])), max_size=8))
-def test_a_meter_that_has_followed_the_session_estimates_like_a_new_one(
+def test_an_old_meter_estimates_like_a_new_one(
     changes: list[tuple[Callable[[Conversation], Conversation], str]],
 ) -> None:
     meter, conversation = ContextMeter(), CONVERSATION

@@ -94,9 +94,8 @@ async def _run_part(part: Part, *, rounds: int, quick: bool, peers: Peers) -> li
     try:
         row = part.load()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            workspace = Path(folder, "workspace")
-            workspace.mkdir()
-            return await row(Bench(workspace, rounds, quick, peers))
+            os.mkdir(workspace := os.path.join(folder, "workspace"))
+            return await row(Bench(Path(workspace), rounds, quick, peers))
     except Unavailable as problem:
         return [Figure(name, part.name, note=str(problem), outcome="skipped") for name in part.rows]
     except Exception as problem:  # noqa: BLE001 - the other rows must still run

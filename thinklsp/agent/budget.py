@@ -68,16 +68,32 @@ _CACHE_LIFETIME = timedelta(minutes=5)
 _SIZES: IdentityMemo[int] = IdentityMemo()
 
 
-@dataclass(frozen=True, slots=True)
-class _CountedRequest:
-    """The last request whose tokens the provider counted, with the usage of its answer.
+class _SentPrefix:
+    """The model and the conversation of an earlier request, which most later requests only extend.
 
-    `last_message` does not keep the message in memory: the session may leave the cache before its meter.
+    It does not keep the messages in memory: the session may leave the cache before its meter. Conversations only grow
+    or begin with a new message, so that the first and the last message identify them.
     """
 
-    model: str
-    message_count: int
-    last_message: ref[Message]
+    def __init__(self, request: ModelRequest) -> None:
+        self.model, self.message_count = request.model, len(request.conversation)
+        self._ends = self._refer_to_ends(request)
+
+    def is_prefix_of(self, request: ModelRequest) -> bool:
+        is_same_model = (self.model.provider, self.model.id) == (request.model.provider, request.model.id)
+        is_longer = len(request.conversation) >= self.message_count
+        return is_same_model and is_longer and self._ends == self._refer_to_ends(request)
+
+    def _refer_to_ends(self, request: ModelRequest) -> tuple[ref[Message], ...]:
+        messages = request.conversation[: self.message_count]
+        return tuple(map(ref, (*messages[:1], *messages[-1:])))
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedRequest:
+    """The last request whose tokens the provider counted, with the usage of its answer."""
+
+    prefix: _SentPrefix
     input_tokens: int
     usage: Usage
     counted_at: datetime
@@ -85,26 +101,12 @@ class _CountedRequest:
 
 @dataclass(frozen=True, slots=True)
 class _VisibleSize:
-    """The size in bytes of the messages that a model reads, which begin at the index `start`.
+    """The size in bytes of the messages that a model reads, which begin at the index `start`."""
 
-    It is kept for the next request, whose conversation has usually only grown. `ends` are the first and the last of
-    `message_count` messages.
-    """
-
-    model: tuple[str, str]
-    message_count: int
-    ends: tuple[ref[Message], ...]
+    prefix: _SentPrefix
     start: int
     total: int
     images: int
-
-    def is_prefix_of(self, request: ModelRequest) -> bool:
-        count, model = self.message_count, (request.model.provider, request.model.id)
-        return self.model == model and self.ends == _refer_to_ends(request.conversation[:count])
-
-
-def _refer_to_ends(conversation: Conversation) -> tuple[ref[Message], ...]:
-    return tuple(map(ref, (*conversation[:1], *conversation[-1:])))
 
 
 class ContextMeter:
@@ -132,8 +134,7 @@ class ContextMeter:
         if tokens is None or (size >= _MIN_CALIBRATION_BYTES and tokens < size * _MIN_RATIO):
             # Some servers do not count cached tokens, so counts that are too low are ignored.
             return
-        count, last = len(request.conversation), ref(request.conversation[-1])
-        self._counted_request = _CountedRequest(request.model.id, count, last, tokens, usage, datetime.now(UTC))
+        self._counted_request = _CountedRequest(visible.prefix, tokens, usage, datetime.now(UTC))
         # Providers count images very differently, so requests with images do not calibrate the estimate.
         if size >= _MIN_CALIBRATION_BYTES and not visible.images:
             self._ratio = min(_MAX_RATIO, tokens / size)
@@ -141,7 +142,7 @@ class ContextMeter:
     def count_cached_tokens(self, model: str) -> int:
         """Return how many tokens of the session the provider certainly keeps in its prompt cache for a model."""
         known = self._counted_request
-        if known is None or known.model != model or datetime.now(UTC) - known.counted_at > _CACHE_LIFETIME:
+        if known is None or known.prefix.model.id != model or datetime.now(UTC) - known.counted_at > _CACHE_LIFETIME:
             return 0
         return (known.usage.cache_read_tokens or 0) + (known.usage.cache_write_tokens or 0)
 
@@ -165,7 +166,7 @@ class ContextMeter:
         known = self._find_counted_prefix(request)
         if known is None:
             return self.convert_to_tokens(_measure_fixed_parts(request) + self._measure_visible(request).total)
-        added = request.conversation[known.message_count :]
+        added = request.conversation[known.prefix.message_count :]
         if added and added[0].role == "assistant":
             return known.input_tokens + (known.usage.output_tokens or 0) + self.count_tokens(added[1:])
         return known.input_tokens + self.count_tokens(added)
@@ -182,33 +183,23 @@ class ContextMeter:
     def _find_counted_prefix(self, request: ModelRequest) -> _CountedRequest | None:
         """Return the last counted request if `request` continues its conversation, or None."""
         known = self._counted_request
-        if known is None or known.model != request.model.id:
+        if known is None or not known.prefix.is_prefix_of(request):
             return None
-        if self._measure_visible(request).start >= known.message_count:
-            return None
-        # Conversations only grow, so the same last message means the same conversation.
-        following = request.conversation[known.message_count - 1 :]
-        return known if following and known.last_message() is following[0] else None
+        return known if self._measure_visible(request).start < known.prefix.message_count else None
 
     def _measure_visible(self, request: ModelRequest) -> _VisibleSize:
         """Measure the messages that the model reads. Messages before a compaction by the provider do not count."""
-        known, conversation = self._visible_size, request.conversation
-        if known is None or not known.is_prefix_of(request):
-            count = start = total = images = 0
-        elif (count := known.message_count) == len(conversation):
-            return known
-        else:
-            start, total, images = known.start, known.total, known.images
-        model = (request.model.provider, request.model.id)
-        for index in range(count, len(conversation)):
-            message = conversation[index]
+        known, count = self._visible_size, 0
+        start = total = images = 0
+        if known is not None and known.prefix.is_prefix_of(request):
+            start, total, images, count = known.start, known.total, known.images, known.prefix.message_count
+        for index, message in enumerate(request.conversation[count:], count):
             origin = find_compaction_origin(message)
-            if origin is not None and (origin.provider, origin.model) == model:
+            if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
                 start, total, images = index, 0, 0
             total += _measure_message(message)
             images += sum(map(_measure_block, list_images((message,))))
-        ends = _refer_to_ends(conversation)
-        self._visible_size = _VisibleSize(model, len(conversation), ends, start, total, images)
+        self._visible_size = _VisibleSize(_SentPrefix(request), start, total, images)
         return self._visible_size
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
