@@ -192,9 +192,10 @@ def test_what_the_service_no_longer_reads_is_not_counted() -> None:
 
 
 _TEXTS = st.text("xé", max_size=40)
-_SUMMARY = AssistantMessage((OpaqueBlock(COMPACTION_TYPE, OpaqueState("{}", ORIGIN)),))
 _MESSAGES = st.one_of(
-    _TEXTS.map(UserMessage.from_text), _TEXTS.map(lambda text: AssistantMessage((TextBlock(text),))), st.just(_SUMMARY)
+    _TEXTS.map(UserMessage.from_text),
+    _TEXTS.map(lambda text: AssistantMessage((TextBlock(text),))),
+    st.builds(lambda: AssistantMessage((OpaqueBlock(COMPACTION_TYPE, OpaqueState("{}", ORIGIN)),))),
 )
 _CHANGES = st.one_of(
     st.builds(lambda more: lambda kept: (*kept, *more), st.lists(_MESSAGES, max_size=3)),

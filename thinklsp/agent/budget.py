@@ -77,16 +77,17 @@ class _SentPrefix:
 
     def __init__(self, request: ModelRequest) -> None:
         self.model, self.message_count = request.model, len(request.conversation)
-        self._ends = self._refer_to_ends(request)
+        self._ends = tuple(map(ref, self._list_ends(request)))
 
     def is_prefix_of(self, request: ModelRequest) -> bool:
         is_same_model = (self.model.provider, self.model.id) == (request.model.provider, request.model.id)
-        is_longer = len(request.conversation) >= self.message_count
-        return is_same_model and is_longer and self._ends == self._refer_to_ends(request)
+        if not is_same_model or len(request.conversation) < self.message_count:
+            return False
+        return all(end() is message for end, message in zip(self._ends, self._list_ends(request), strict=True))
 
-    def _refer_to_ends(self, request: ModelRequest) -> tuple[ref[Message], ...]:
+    def _list_ends(self, request: ModelRequest) -> Conversation:
         messages = request.conversation[: self.message_count]
-        return tuple(map(ref, (*messages[:1], *messages[-1:])))
+        return messages[:1] + messages[-1:]
 
 
 @dataclass(frozen=True, slots=True)
