@@ -175,6 +175,7 @@ async def test_folder_is_not_made_for_the_client(begin: Begin) -> None:
     assert await talk.prompt("Write it.") == "end_turn"
     assert not (talk.root / "sub").exists()
     assert talk.edit_statuses() == ["failed"]
+    assert "Note: sub/new.py was not created: its folder does not exist, and the editor did not create" in talk.text
     talk.outside.told()
 
 
@@ -182,13 +183,29 @@ async def test_folder_is_not_made_for_the_client(begin: Begin) -> None:
 @pytest.mark.parametrize("name", ["delete_file", "rename_file"])
 async def test_deletion_and_rename_are_refused_with_a_sentence(begin: Begin, name: str, peer: Any) -> None:
     arguments = {"path": "b.py"} | ({"new_path": "c.py"} if name == "rename_file" else {})
-    talk = await begin(answer(tool(name, **arguments)), say("Done."), files=FILES, peer=peer)
+    script = [answer(read_file("b.py")), answer(tool(name, **arguments)), say("Done.")]
+    talk = await begin(*script, files=FILES, peer=peer)
     assert await talk.prompt("Do it.") == "end_turn"
     assert (talk.root / "b.py").read_text() == "y = 1\n"
     assert not (talk.root / "c.py").exists()
     assert talk.peer.writes == []
-    results = str(talk.provider.requests[-1].body["messages"][-1])
-    assert "b.py" in " ".join([talk.text, results, *talk.outside.told()])
+    verb = name.removesuffix("_file")
+    assert f"Note: b.py was not changed: the protocol has no way to {verb} a file" in talk.text
+    talk.outside.told()
+
+
+async def test_question_about_a_rename_shows_both_names(begin: Begin) -> None:
+    rename = tool("rename_file", path="b.py", new_path="c.py")
+    talk = await begin(answer(rename), say("Done."), files=FILES, peer=NoFiles, own=WRITE_DISK)
+    assert await talk.prompt("Rename it.") == "end_turn"
+    [question] = talk.client.requests("session/request_permission")
+    call = question["toolCall"]
+    assert (call["title"], diffs(call)) == ("rename b.py to c.py", [])
+    assert "rename to c.py" in str(call["content"])
+    assert await talk.prompt("/undo") == "end_turn"
+    assert talk.tools("move")[-1].members["title"] == "rename c.py to b.py"
+    assert (talk.root / "b.py").read_text() == "y = 1\n"
+    talk.outside.told()
 
 
 LARGE = "x = 1\n" + "# a line of a large file\n" * 50_000

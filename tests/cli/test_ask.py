@@ -73,6 +73,7 @@ def test_the_answer_alone_is_on_standard_output(cli):
     assert "✓ list files" in done.stderr
     assert "from the cache" in done.stderr
     assert "cost" not in done.stderr
+    assert not set(cli.run("sessions").stdout.split()) & {"unknown", "$0.0000"}
     # The session is kept in the state folder, and nothing anywhere else.
     assert [path for path in cli.left_behind() if "/.local" not in path] == []
 

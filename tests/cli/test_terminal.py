@@ -71,7 +71,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(("inputTokens", "cacheReadTokens", "outp
     [
         ({}, ""),
         ({"inputTokens": 1200}, "1,200 tokens in · cost unknown"),
-        ({"inputTokens": 0, "cacheReadTokens": 0, "costUsd": 0.0}, "0 tokens in · $0.0000"),
+        ({"inputTokens": 0, "cacheReadTokens": 0, "costUsd": 0.0}, "0 tokens in"),
         ({"inputTokens": 1000, "cacheReadTokens": 250}, "1,000 tokens in (25 % from the cache) · cost unknown"),
         ({"outputTokens": 5, "costUsd": 0.5}, "5 out · $0.5000"),
         ({"outputTokens": 5000, "thinkingTokens": 4000}, "5,000 out (4,000 thinking) · cost unknown"),

@@ -63,6 +63,15 @@ async def test_usage_in_words(store: MemoryStore) -> None:
         assert line in told.splitlines()
 
 
+async def test_the_cost_of_a_free_model_is_not_mentioned(store: MemoryStore) -> None:
+    session = await store.create("w")
+    await store.update(session.id, lambda now: now, CallUsage("t1", "simulator", "m", Usage(10, 5, cost_usd=0.0)))
+    told = format_usage(await build_usage_report(store, session.id)).splitlines()
+    assert "| turn 1 | 10 | – | 5 | – | – |" in told
+    assert told[-1] == "All sessions today: 10 tokens in, 5 out."
+    assert not any("exclude" in line for line in told)
+
+
 async def test_the_list_in_words(store: MemoryStore) -> None:
     busy = await store.create("w")
     await store.update(busy.id, lambda now: now.add_user_message("A | title"))

@@ -135,7 +135,7 @@ def test_defaults_and_other_providers() -> None:
         assert len(usual.efforts) >= 3
     assert find_default_model("anthropic") == "claude-opus-5-5"
     assert find_default_model("openai-compatible") == ""
-    assert find_model("simulator", find_default_model("simulator")).price is None
+    assert find_model("simulator", find_default_model("simulator")).price == Price(0, 0)
     assert list_models("simulator") == list_models("anthropic")
     for ask in (lambda: find_model("nobody", "x"), lambda: find_default_model("nobody"), lambda: list_models("nobody")):
         with pytest.raises(SettingsError, match="'nobody'"):

@@ -13,18 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-import pytest
 
-from tests.support.postgres_server import PostgresServer, find_free_port, find_user
+from tests.support.postgres_server import PostgresServer, find_free_port, find_user, report_missing
 from thinklsp.sessions.postgres.maintenance import migrate
 
 
 def find_bouncer() -> str:
-    """Return the path of PgBouncer. The test is skipped without it; CI installs it."""
+    """Return the path of PgBouncer."""
     program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
-    if program is None:
-        pytest.skip("PgBouncer is not installed (on Debian: apt-get install pgbouncer)")
-    return program
+    return report_missing("pgbouncer") if program is None else program
 
 
 _BOUNCER = """[databases]

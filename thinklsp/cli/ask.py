@@ -131,8 +131,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result))
     else:
-        usage_line = format_usage_line(result["usage"], is_free=turn.config.model.provider == "simulator")
-        create_console(sys.stderr).print(usage_line, style="dim")
+        create_console(sys.stderr).print(format_usage_line(result["usage"]), style="dim")
     return _exit_code(result, args)
 
 

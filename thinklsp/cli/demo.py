@@ -101,10 +101,8 @@ async def _play(variables: Mapping[str, str], folder: str, workspace: str | None
             log.seek(0)
             last_line = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise DemoFailed(f"{gone} The last line of its log: {last_line}" if last_line else str(gone)) from None
-    # The offline model costs nothing.
-    figures = format_usage_line({**usage, "costUsd": 0.0})
     screen.print_text()
-    screen.print_note(f"{time.monotonic() - started_at:.1f} s · simulated: {figures}")
+    screen.print_note(f"{time.monotonic() - started_at:.1f} s · simulated: {format_usage_line(usage)}")
     screen.print_text()
     screen.print_title("Next steps")
     screen.print_text(NEXT_STEPS)

@@ -124,7 +124,7 @@ def format_size(count: int) -> str:
     return f"{count / 1e3:.1f} kB"
 
 
-def format_usage_line(usage: Mapping[str, Any], *, is_free: bool = False) -> str:
+def format_usage_line(usage: Mapping[str, Any]) -> str:
     """Describe the usage in a TurnResult. Unknown figures are omitted, and so is the cost of a free model."""
     total, cached = usage["inputTokens"], usage["cacheReadTokens"]
     parts = []
@@ -134,7 +134,7 @@ def format_usage_line(usage: Mapping[str, Any], *, is_free: bool = False) -> str
     if usage["outputTokens"] is not None:
         thinking = usage["thinkingTokens"]
         parts.append(f"{usage['outputTokens']:,} out" + (f" ({thinking:,} thinking)" if thinking else ""))
-    if parts and not is_free:
+    if parts and usage["costUsd"] != 0:
         parts.append("cost unknown" if usage["costUsd"] is None else f"${usage['costUsd']:.4f}")
     return " · ".join(parts)
 

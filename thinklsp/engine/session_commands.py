@@ -86,7 +86,8 @@ def _format_usage_row(name: str, usage: dict[str, Any]) -> str:
 def _format_totals(usage: dict[str, Any]) -> str:
     read, written = usage["inputTokens"], usage["outputTokens"]
     parts = [] if read is None else [f"{read:,} tokens in"]
-    parts += [] if written is None else [f"{written:,} out", f"cost {format_cost(usage['costUsd'])}"]
+    parts += [] if written is None else [f"{written:,} out"]
+    parts += [] if written is None or usage["costUsd"] == 0 else [f"cost {format_cost(usage['costUsd'])}"]
     return ", ".join(parts) or "none"
 
 
@@ -95,7 +96,7 @@ def _format_count(tokens: int | None) -> str:
 
 
 def format_cost(usd: float | None) -> str:
-    return "unknown" if usd is None else f"${usd:.4f}"
+    return "unknown" if usd is None else f"${usd:.4f}" if usd else "–"
 
 
 def show_user_words(session: Session) -> Session:
@@ -388,8 +389,8 @@ def _build_entry(summary: SessionSummary, busy: bool) -> dict[str, Any]:
         "steps": summary.steps,
         "messages": summary.messages,
         "usage": serialize_usage(summary.usage),
-        "created": _format_time(summary.created),
-        "updated": _format_time(summary.updated),
+        "created": format_time(summary.created),
+        "updated": format_time(summary.updated),
         "size": summary.size,
         "busy": busy,
     }
@@ -401,11 +402,12 @@ def _build_archive_entry(archive: Archive) -> dict[str, Any]:
         "note": archive.note,
         "messages": archive.messages,
         "steps": archive.steps,
-        "made": _format_time(archive.created),
+        "made": format_time(archive.created),
     }
 
 
-def _format_time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
+    """Format a time in UTC as in RFC 3339."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -96,8 +96,7 @@ def _list_unsupported_settings(settings: Settings, model: ModelInfo) -> tuple[st
     """Return a notice for each of the user's settings that the model does not support."""
     notices: list[str] = []
     budget, rules = settings.budget, settings.compaction
-    has_price = model.price is not None or model.provider == "simulator"
-    if model.id and not has_price and (budget.usd_per_turn or budget.usd_per_day):
+    if model.id and model.price is None and (budget.usd_per_turn or budget.usd_per_day):
         problem = f"The price of {model.id} is unknown, so your budget in US dollars has no effect."
         notices.append(f"{problem} Set `budget.tokensPerTurn`, which works for every model.")
     if model.id and rules.by == "provider" and rules.auto and not model.compacts:

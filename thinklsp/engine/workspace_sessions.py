@@ -232,10 +232,8 @@ class WorkspaceSessions:
             return None
         price = new_model.price
         cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
-        cost_text = " (cost unknown)" if cost is None else f" (about ${cost:.4f})"
-        # The offline model costs nothing.
-        suffix = "" if new_model.provider == "simulator" else cost_text
-        return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens{suffix}."
+        cost_text = " (cost unknown)" if cost is None else f" (about ${cost:.4f})" if cost else ""
+        return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens{cost_text}."
 
     def _plan_turn(self, settings: Settings) -> tuple[ModelInfo, ThinkingPlan, Thinking]:
         """Return the next turn's model, its plan, and the thinking that remains after the fallbacks."""

@@ -84,7 +84,7 @@ def _format_facts(session: Session, summary: SessionSummary | None) -> Iterator[
     if session.usage.input_tokens is not None or session.usage.output_tokens is not None:
         input_tokens, output_tokens = session.usage.input_tokens or 0, session.usage.output_tokens or 0
         yield f"- {input_tokens:,} tokens in, {output_tokens:,} tokens out"
-    if session.usage.cost_usd is not None:
+    if session.usage.cost_usd:
         yield f"- cost {session.usage.cost_usd:.4f} US dollars"
 
 

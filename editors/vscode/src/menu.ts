@@ -125,7 +125,7 @@ function spent(usage: UsageReport | undefined): string {
         return '';
     }
     const tokens = (usage.today.inputTokens ?? 0) + (usage.today.outputTokens ?? 0);
-    const cost = usage.today.costUsd === null ? '' : `, $${usage.today.costUsd.toFixed(2)}`;
+    const cost = usage.today.costUsd ? `, $${usage.today.costUsd.toFixed(2)}` : '';
     return `${tokens.toLocaleString('en')} tokens today${cost}`;
 }
 

@@ -140,7 +140,7 @@ export function usagePage(report: UsageReport): string {
 function usageLine(name: string, row: UsageRow): string {
     const figure = (value: number | null) => (value === null ? '–' : count(value));
     const cached = row.cacheShare === null ? '–' : `${Math.round(row.cacheShare * 100)} %`;
-    const cost = row.costUsd === null ? '–' : `$${row.costUsd.toFixed(4)}`;
+    const cost = row.costUsd ? `$${row.costUsd.toFixed(4)}` : '–';
     const cells = [escaped(name), figure(row.inputTokens), cached, figure(row.outputTokens), figure(row.thinkingTokens), cost];
     return `| ${cells.join(' | ')} |`;
 }

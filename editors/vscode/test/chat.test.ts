@@ -199,7 +199,10 @@ test('figures are short', () => {
     assert.deepEqual([400, 59_000, 125_000].map(lasted), ['0 s', '59 s', '2 min 5 s']);
     assert.equal(used(USAGE), '1k in (80% cached) · 200 out · $0.0125');
     assert.equal(spent(USAGE), '$0.0125 · 80% cached');
-    assert.equal(spent({ ...USAGE, costUsd: null, cacheReadTokens: null }), '1.2k tokens');
+    for (const costUsd of [null, 0]) {
+        assert.equal(used({ ...USAGE, costUsd }), '1k in (80% cached) · 200 out');
+        assert.equal(spent({ ...USAGE, costUsd, cacheReadTokens: null }), '1.2k tokens');
+    }
     const now = Date.parse('2026-01-10T12:00:00Z');
     const then = ['2026-01-10T11:59:30Z', '2026-01-10T11:15:00Z', '2026-01-09T20:00:00Z', '2026-01-01T12:00:00Z', 'never'];
     assert.deepEqual(then.map(one => ago(one, now)), ['just now', '45 min ago', '16 h ago', '9 d ago', 'just now']);

@@ -114,7 +114,7 @@ function opener(session: Session, act: () => void): HTMLButtonElement {
     const facts = [
         session.busy ? 'running' : ago(session.updated, Date.now()),
         inputTokens === null && outputTokens === null ? '' : `${tokens((inputTokens ?? 0) + (outputTokens ?? 0))} tokens`,
-        costUsd === null ? '' : cost(costUsd),
+        costUsd ? cost(costUsd) : '',
     ];
     const made = element(
         'button',

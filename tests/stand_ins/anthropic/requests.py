@@ -150,8 +150,11 @@ class _Schema(Shape, extra="allow"):
 
 
 class _Tool(Shape):
+    """The keys that thinklsp sends, and those that LiteLLM adds."""
+
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,128}$")]
     input_schema: _Schema
+    type: Literal["custom"] | None = None
     description: str | None = None
     cache_control: Any = None
     strict: Any = None

@@ -111,9 +111,12 @@ class _Content(_Message):
 
 
 class _Declaration(_Message):
+    """A function, with `parameters_json_schema` from thinklsp and `parameters` from LiteLLM."""
+
     name: str = ""
     description: str | None = None
-    parameters_json_schema: dict[str, Any]
+    parameters_json_schema: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None
 
 
 class _Tool(_Message):
@@ -135,6 +138,9 @@ class _GenerationConfig(_Message):
 
 
 class _Request(_Message):
+    """The fields that thinklsp sends, and those that LiteLLM adds."""
+
+    model: str | None = None
     contents: list[_Content]
     system_instruction: _Content | None = None
     tools: list[_Tool] = Field(default_factory=list)
@@ -185,7 +191,8 @@ def check_options(body: Mapping[str, Any], traits: GoogleTraits) -> GoogleThinki
     mode = _read_mode(config.get("thinking_config") or {}, traits)
     names = [declaration["name"] for declaration in list_declarations(body)]
     for declaration in list_declarations(body):
-        name, schema = declaration["name"], declaration["parameters_json_schema"]
+        name = declaration["name"]
+        schema = declaration.get("parameters_json_schema") or declaration.get("parameters") or {}
         if not _FUNCTION_NAME.fullmatch(name):
             _reject_field("tools", "Invalid function name. Must start with a letter or an underscore.")
         if names.count(name) > 1:

@@ -119,7 +119,7 @@ class ResponseRequest(Shape):
     model: str
     input: list[Any]
     stream: Literal[True]
-    store: Literal[False]
+    store: Literal[False] | None = None
     instructions: str | None = None
     reasoning: _Reasoning | None = None
     tools: list[Any] | None = None

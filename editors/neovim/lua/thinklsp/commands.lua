@@ -151,8 +151,8 @@ end
 ---@param figures table<string, number?>
 ---@return string
 local function counted(figures)
-  local cost = figures.costUsd and ('$%.4f'):format(figures.costUsd) or 'cost unknown'
-  return ('%s in, %s out, %s'):format(figures.inputTokens or '?', figures.outputTokens or '?', cost)
+  local cost = figures.costUsd == 0 and '' or figures.costUsd and (', $%.4f'):format(figures.costUsd) or ', cost unknown'
+  return ('%s in, %s out%s'):format(figures.inputTokens or '?', figures.outputTokens or '?', cost)
 end
 
 ---@param bufnr integer

@@ -9,7 +9,7 @@ export function used(usage: Usage): string {
     const figures = [
         inputTokens === null ? '' : `${tokens(inputTokens)} in${share}`,
         outputTokens === null ? '' : `${tokens(outputTokens)} out`,
-        costUsd === null ? '' : cost(costUsd),
+        costUsd ? cost(costUsd) : '',
     ];
     return figures.filter(figure => figure !== '').join(' · ');
 }
@@ -19,7 +19,7 @@ export function spent(usage: Usage): string {
     const { inputTokens, outputTokens, cacheReadTokens, costUsd } = usage;
     const all = (inputTokens ?? 0) + (outputTokens ?? 0);
     const figures = [
-        costUsd === null ? (all > 0 ? `${tokens(all)} tokens` : '') : cost(costUsd),
+        costUsd ? cost(costUsd) : all > 0 ? `${tokens(all)} tokens` : '',
         inputTokens && cacheReadTokens ? `${Math.round((100 * cacheReadTokens) / inputTokens)}% cached` : '',
     ];
     return figures.filter(figure => figure !== '').join(' · ');

@@ -19,7 +19,7 @@ export function modelFacts({ id, title, window: size, price }: Model): string {
     const facts = [
         title === id ? '' : id,
         size === null ? '' : `${new Intl.NumberFormat('en', { notation: 'compact' }).format(size)} context`,
-        price === null ? '' : `$${price.input} in, $${price.output} out per million tokens`,
+        price?.output ? `$${price.input} in, $${price.output} out per million tokens` : '',
     ];
     return facts.filter(fact => fact !== '').join(' · ');
 }
