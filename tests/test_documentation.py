@@ -103,6 +103,7 @@ NOT_RUN = {
     "thinklsp --tcp 127.0.0.1:9257": "serves until it is stopped: tests/e2e/conformance/slow/test_sockets.py",
     "thinklsp --ws 127.0.0.1:9258 --allow-origin https://ide.example.com": "serves until it is stopped: as --tcp",
     "pip install '.[otel,postgres,serve]'": "the packages are part of the extra `test`",
+    "(umask 077 && openssl rand -hex 32 > token)": "needs openssl: tests/e2e/outside/test_refusals.py",
     "thinklsp --ws 127.0.0.1:9258 --token-file token --metrics 9464": (
         "serves until it is stopped: tests/test_teams_page.py runs the examples"
     ),

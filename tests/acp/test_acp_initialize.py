@@ -97,8 +97,18 @@ async def test_first_method_succeeds_with_a_key(begin: Begin) -> None:
     await talk.new_session()
 
 
-async def test_prompt_without_a_key_asks_for_one(begin: Begin) -> None:
-    talk = await begin(env=NO_KEY)
-    error = await refusal(talk.send("Hello."))
-    assert error.code == -32000
+NOT_STARTED = {
+    "no key": ("Hello.", NO_KEY, -32000),
+    "no key of the chosen provider": ("Hello.", {"THINKLSP_PROVIDER": "openai", "THINKLSP_MODEL": None}, -32000),
+    "no address of the chosen provider": ("Hello.", {"THINKLSP_PROVIDER": "openai-compatible"}, -32000),
+    "no words, and no key": (" ", {**NO_KEY, "THINKLSP_PROVIDER": "simulator"}, -32603),
+}
+
+
+@pytest.mark.parametrize("name", NOT_STARTED)
+async def test_prompt_asks_for_a_key_only_if_it_lacks_one(begin: Begin, name: str) -> None:
+    text, env, code = NOT_STARTED[name]
+    talk = await begin(env=env)
+    error = await refusal(talk.send(text))
+    assert (error.code, "acp --setup" in error.message) == (code, code == -32000)
     assert talk.provider.requests == []

@@ -162,7 +162,7 @@ async def test_turn_request_with_unknown_value_names_the_field(
 
 async def test_without_a_key_it_says_what_to_set() -> None:
     engine = Engine(NO_FILE)
-    with pytest.raises(TurnRefused, match="ANTHROPIC_API_KEY"):
+    with pytest.raises(SettingsError, match="ANTHROPIC_API_KEY"):
         await engine.start_turn(spec(), PLAIN, {})
     other = PLAIN.apply_configuration({"provider": "simulator"})[0]
     assert (await engine.start_turn(spec(), other, {})).config.model

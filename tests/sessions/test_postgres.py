@@ -29,7 +29,7 @@ from thinklsp.core.server_context import ClientIdentity
 from thinklsp.core.usage import Usage
 from thinklsp.sessions.ledger import EditIntent, WrittenTurn
 from thinklsp.sessions.postgres import PostgresStore
-from thinklsp.sessions.postgres.maintenance import check_store, load_migrations
+from thinklsp.sessions.postgres.maintenance import check_store, load_migrations, migrate
 from thinklsp.sessions.postgres.store_connections import build_conninfo, describe_address
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.spending import UsageReport, read_utc_date
@@ -184,7 +184,8 @@ async def test_a_role_that_sees_everything_is_refused(postgres: PostgresServer, 
 async def test_a_session_in_use_names_its_holder(postgres: PostgresServer, somebody: ClientIdentity) -> None:
     async with stores(postgres, somebody, somebody) as (one, two):
         session = await one.update((await one.create("w")).id, full_session)
-        with pytest.raises(SessionError, match=rf"in use by another thinklsp \({socket.gethostname()}/{os.getpid()}\)"):
+        holder = rf"in use by another thinklsp \({socket.gethostname()}/{os.getpid()}\)"
+        with pytest.raises(SessionError, match=rf"{holder}\. Fork it, .* or wait (30|2\d) s if it has crashed\."):
             await two.update(session.id, lambda old: old.rename("x"))
         assert await two.find_in_use([session.id, "y"]) == {session.id}
         await one.release(session.id)
@@ -269,7 +270,8 @@ async def test_an_unreachable_server_is_a_sentence_or_the_memory(somebody: Clien
         port = unused.getsockname()[1]
         url = f"postgresql://user:canary-password@127.0.0.1:{port}/db"
     store = PostgresStore(lambda: url, somebody)
-    with pytest.raises(SessionError, match=rf"postgresql://127.0.0.1:{port}/db is not reachable: .*refused") as refused:
+    failed = rf'reachable: connection to server at "127\.0\.0\.1", port {port} failed: Connection refused\.$'
+    with pytest.raises(SessionError, match=rf"postgresql://127.0.0.1:{port}/db is not {failed}") as refused:
         await store.create("w")
     assert "canary" not in str(refused.value)
     await store.aclose()
@@ -347,6 +349,7 @@ def test_check_tells_the_facts_and_the_problems(postgres: PostgresServer) -> Non
         ("postgresql://u@localhost/db?connect_timeout=9", {"connect_timeout": "9"}),
         ("postgresql://u@db.example.com/db?sslmode=require", "sslmode=require. Use sslmode=verify-full"),
         ("postgresql://u@127.0.0.1,db.example.com/db?sslmode=disable", "Use sslmode=verify-full"),
+        ("postgresql://u@localhost/db?hostaddr=192.0.2.1&sslmode=disable", "Use sslmode=verify-full"),
         ("postgresql://u:canary@h/db?nonsense=1", "is invalid. Use postgresql://USER@HOST:PORT/DATABASE"),
     ],
 )
@@ -358,6 +361,20 @@ def test_addresses_get_what_they_lack(url: str, expected: dict[str, str] | str) 
         return
     assert conninfo_to_dict(build_conninfo(url)).items() >= expected.items()
     assert "u:p" not in describe_address(url)
+
+
+def test_the_environment_can_name_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGHOSTADDR"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "192.0.2.1")
+            assert conninfo_to_dict(build_conninfo("postgresql:///db"))["sslmode"] == "verify-full"
+
+
+@pytest.mark.parametrize("use", [check_store, partial(migrate, role=None), describe_address])
+def test_an_invalid_address_is_a_sentence(use: Callable[[str], object]) -> None:
+    with pytest.raises(SessionError, match=r"is invalid\. Use postgresql://USER@HOST:PORT/DATABASE") as refused:
+        use("postgresql://u:canary space@h/db")
+    assert "canary" not in str(refused.value)
 
 
 def test_without_the_package_a_sentence_names_the_command() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.client.raw import HandshakeRefused, WebSocketWire
 from tests.support.outside import ROOT
-from tests.support.postgres_server import run_postgres
+from tests.support.postgres_server import PostgresServer, find_programs, run_postgres
 from tests.telemetry.monitored import fetch, until_answer
 from tests.test_teams_page import COMPOSE, CONFIG, CONTAINER, EXAMPLES, KUBERNETES
 
@@ -36,6 +37,7 @@ async def test_the_examples_work_with_their_database(tmp_path: Path) -> None:
             KUBERNETES["Job"]["spec"]["template"]["spec"]["containers"][0],
         ):
             assert service["command"] == ["thinklsp", "store", "migrate", "--role", "thinklsp_server"]
+        check_database_command(server)
         address = f"127.0.0.1:{server.port}/example"
         owner = environment(tmp_path) | {"THINKLSP_STORE_URL": f"postgresql://thinklsp_owner@{address}"}
         migration = await asyncio.create_subprocess_exec(*service["command"], cwd=tmp_path, env=owner)
@@ -52,6 +54,18 @@ async def test_the_examples_work_with_their_database(tmp_path: Path) -> None:
             assert options["host"] == "/var/run/postgresql"
             assert f"role {options['user']} login" in script
             assert f"database {options['dbname']} " in script
+
+
+def check_database_command(server: PostgresServer) -> None:
+    """A server that is not process 1 is the temporary one of the image."""
+    kind, command = COMPOSE["services"]["database"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    variables = {"PGDATA": str(server.data), "PGHOST": "127.0.0.1", "PGPORT": str(server.port)}
+    variables["PATH"] = f"{find_programs()}{os.pathsep}{os.environ['PATH']}"
+    first = (server.data / "postmaster.pid").read_text().split()[0]
+    for process, code in (("1", 1), (first, 0)):
+        shell = ["sh", "-c", command.replace("$$", "$").replace(" -qx 1 ", f" -qx {process} ")]
+        assert subprocess.run(shell, env=variables, check=False).returncode == code
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -195,6 +195,19 @@ async def test_load(begin: Begin) -> None:
     assert [entry.session_id for entry in listed.sessions] == [session]
 
 
+async def test_resume(begin: Begin) -> None:
+    seat = await begin(say("One."), say("Two."))
+    session = await seat.new()
+    assert await seat.prompt(session, text_block("First.")) == "end_turn"
+    await seat.agent.close_session(session_id=session)
+    seat.editor.updates.clear()
+    resumed = await seat.agent.resume_session(cwd=str(seat.root), session_id=session, mcp_servers=[])
+    assert resumed.modes.current_mode_id == "edit"
+    assert await seat.prompt(session, text_block("Second.")) == "end_turn"
+    await seat.editor.wait_for(lambda: seat.editor.text() == "Two.", what="the answer, and no replay")
+    assert seat.editor.of(UserMessageChunk) == []
+
+
 async def test_error_is_a_sentence(begin: Begin) -> None:
     seat = await begin()
     with pytest.raises(RequestError) as unknown:

@@ -12,7 +12,7 @@ from thinklsp.acp.session_client import ClientFiles, SessionClient
 from thinklsp.acp.updates import build_replay
 from thinklsp.core.choices import EFFORT_SETTINGS
 from thinklsp.core.errors import SessionError
-from thinklsp.core.prompt_syntax import SLASH_COMMANDS
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS, SlashCommand
 from thinklsp.engine import Engine
 from thinklsp.engine.instructions import find_all_skills
 from thinklsp.engine.session_folders import SessionFolders
@@ -30,10 +30,12 @@ _MODES: Mapping[AcpMode, tuple[str, str]] = {
     "auto": ("Auto", "Changes files in trusted folders without a question."),
 }
 _OFF = "off"
-# A client starts a new session by itself. Each skill is a command of its own.
-_HIDDEN_COMMANDS = frozenset(("clear", "skill"))
+# A client starts a new session by itself.
+COMMANDS = (
+    *(command for command in SLASH_COMMANDS if command.name != "clear"),
+    SlashCommand("review", "text", "/review [what to look at]", "reviews the uncommitted changes"),
+)
 _MAX_DESCRIPTION_CHARACTERS = 200
-_REVIEW = {"name": "review", "description": "reviews the uncommitted changes", "input": {"hint": "what to look at"}}
 # The updates that are sent before other requests get their turn.
 _REPLAY_BATCH = 100
 
@@ -65,14 +67,11 @@ class AcpSession:
         self.unapplied: list[str] = []
         self.shown_title = ""
         self.files = ClientFiles(client, folders)
-        self.sessions = WorkspaceSessions(engine, self._get_workspace, Preferences())
+        self.sessions = WorkspaceSessions(engine, lambda: folders.key, Preferences())
         self.writer = EditWriter(engine, client, self.files, edit_lock)
         self._reported_problems = 0
         self._has_settled = False
         self._skills: tuple[tuple[str, str], ...] = ()
-
-    def _get_workspace(self) -> str:
-        return self.workspace
 
     def take_notices(self) -> list[str]:
         """Return the notices that the user has not seen, with new problems of the store."""
@@ -127,15 +126,14 @@ class AcpSession:
         commands = [
             {"name": command.name, "description": command.description}
             | ({} if command.argument == "none" else {"input": {"hint": command.usage.partition(" ")[2]}})
-            for command in SLASH_COMMANDS
-            if command.name not in _HIDDEN_COMMANDS
+            for command in COMMANDS
+            if command.name != "skill"  # Each skill is a command of its own.
         ]
         skills = [
             {"name": f"skill:{name}", "description": description, "input": {"hint": "what to do"}}
             for name, description in self._skills
         ]
-        update = {"sessionUpdate": "available_commands_update", "availableCommands": [*commands, _REVIEW, *skills]}
-        self.client.send(update)
+        self.client.send({"sessionUpdate": "available_commands_update", "availableCommands": [*commands, *skills]})
 
     def set_mode(self, value: str, field: str) -> None:
         """Set the mode. That also ends the permission for all edits, because the user expects to be asked again.

@@ -35,7 +35,7 @@ from thinklsp.acp.updates import (
     parse_shown_json,
 )
 from thinklsp.core.choices import ALLOW_FOR_SESSION, BUDGET_ANSWERS, DO_NOT_RUN, NOT_NOW, RUN_ONCE, BudgetAnswer
-from thinklsp.core.errors import PathRefused, TurnRefused
+from thinklsp.core.errors import PathRefused, SettingsError
 from thinklsp.core.events import (
     CompactionStarted,
     ContextCompacted,
@@ -60,6 +60,7 @@ from thinklsp.engine.instructions import FOLLOW
 from thinklsp.engine.merge_plan import MergedFile, Scope
 from thinklsp.engine.results import ENDINGS, FileStatus
 from thinklsp.engine.review_policy import should_review
+from thinklsp.engine.session_commands import format_time
 from thinklsp.engine.session_folders import find_absolute_path
 from thinklsp.settings.sources import EditorSettings
 
@@ -336,10 +337,10 @@ class AcpTurn:
         choices: Choices = {} if "display" in thinking.model_fields_set else {"thinking.display": "summary"}
         try:
             return await engine.start_turn(self._request, EditorSettings(), choices, turn_id=self._turn_id)
-        except TurnRefused as refused:
-            if engine.find_keyed_providers():
+        except SettingsError as error:
+            if error.key not in ("key", "base_url"):
                 raise
-            raise AcpError(AUTHENTICATION_REQUIRED, f"{refused} {SETUP_HINT}") from None
+            raise AcpError(AUTHENTICATION_REQUIRED, f"{error} {SETUP_HINT}") from None
 
     async def _run(self, turn: Turn, updates: TurnUpdates) -> PromptStopReason:
         session = self._session
@@ -398,7 +399,7 @@ class AcpTurn:
     def _send_title(self, turn: Turn) -> None:
         if turn.session.title != self._session.shown_title:
             self._session.shown_title = turn.session.title
-            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            now = format_time(datetime.now(UTC))
             self._session.client.send(
                 {"sessionUpdate": "session_info_update", "title": turn.session.title, "updatedAt": now}
             )

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from thinklsp.acp.acp_session import AcpSession
+from thinklsp.acp.acp_session import COMMANDS, AcpSession
 from thinklsp.acp.acp_turn import AcpTurn, PromptStopReason
 from thinklsp.acp.initialization import KEY_METHOD, SETUP_HINT, SETUP_METHOD, AnnouncedFeatures
 from thinklsp.acp.params import (
@@ -30,7 +30,7 @@ from thinklsp.core.errors import PathRefused, SessionError, ThinkLspError
 from thinklsp.core.images import find_image_type
 from thinklsp.core.prompt_syntax import Invocation, ParsedPrompt, find_mentions, format_help, parse_slash_commands
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Engine, TurnRequest
-from thinklsp.engine.session_commands import answer_slash_command, format_undo
+from thinklsp.engine.session_commands import answer_slash_command, format_time, format_undo
 from thinklsp.engine.session_folders import SessionFolders
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_request import find_file_references
@@ -260,7 +260,7 @@ class PromptRun:
         if not parsed:
             return await self._send_chat(content, parsed, view)
         if parsed.problems:
-            self._say("\n\n".join((*parsed.problems, f"Available commands:\n\n{format_help()}")))
+            self._say("\n\n".join((*parsed.problems, f"Available commands:\n\n{format_help(COMMANDS)}")))
             return "end_turn"
         return await self._run_commands(parsed, content)
 
@@ -300,6 +300,8 @@ class PromptRun:
                 self._say(format_undo(await session.writer.undo_last_turn()))
             case "clear":
                 self._say("Start a new session in your editor instead. This session is unchanged.")
+            case "help":
+                self._say(format_help(COMMANDS))
             case _:
                 self._say(await answer_slash_command(session.sessions, invocation, session.id))
         if name in _CHOICES and invocation.argument:
@@ -357,5 +359,5 @@ def _find_folder(summary: SessionSummary) -> str | None:
 
 
 def _build_entry(summary: SessionSummary) -> dict[str, Any]:
-    updated = summary.updated.isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"sessionId": summary.id, "cwd": _find_folder(summary), "title": summary.title, "updatedAt": updated}
+    folder, updated = _find_folder(summary), format_time(summary.updated)
+    return {"sessionId": summary.id, "cwd": folder, "title": summary.title, "updatedAt": updated}

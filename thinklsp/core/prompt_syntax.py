@@ -239,9 +239,9 @@ def _ask_for_skills(names: Iterable[str]) -> str:
     return f"Follow {words}." if words else ""
 
 
-def format_help() -> str:
+def format_help(commands: Iterable[SlashCommand] = SLASH_COMMANDS) -> str:
     """Format the Markdown list of commands that `/help` shows."""
-    return "\n".join(f"- `{command.usage}`: {command.description}" for command in SLASH_COMMANDS)
+    return "\n".join(f"- `{command.usage}`: {command.description}" for command in commands)
 
 
 def _parse_invocation(name: str, argument: str) -> Invocation | str:

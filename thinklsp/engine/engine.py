@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from thinklsp.agent.budget import ContextMeter, DaySpending, TurnConfig, UsageLedger
-from thinklsp.core.errors import SettingsError, TurnRefused
+from thinklsp.core.errors import SettingsError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
     PROVIDERS,
@@ -193,18 +193,19 @@ class Engine:
     def resolve_target(self, settings: Settings) -> tuple[Provider, ModelInfo]:
         """Return the provider and the model for a turn with the given settings.
 
-        The model id is empty if the first model of an OpenAI-compatible server is not known yet. Raises TurnRefused if
-        no provider has a key.
+        The model id is empty if the first model of an OpenAI-compatible server is not known yet. Raises
+        SettingsError if no provider has a key.
         """
         provider: Provider = settings.provider
         if provider == "auto":
             keyed = [name for name in PROVIDERS if name in self.find_keyed_providers()]
             if not keyed:
-                raise TurnRefused(
+                raise SettingsError(
+                    "key",
                     "No model provider has a key. Set the environment variable `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` "
                     "or `GEMINI_API_KEY`, or `THINKLSP_COMPATIBLE_BASE_URL` for your own server (Ollama: "
                     "http://localhost:11434/v1), or set `thinklsp.provider` to `simulator` "
-                    "(in a terminal: `THINKLSP_PROVIDER=simulator`) to try thinklsp offline."
+                    "(in a terminal: `THINKLSP_PROVIDER=simulator`) to try thinklsp offline.",
                 )
             provider = self._find_provider(settings.model, keyed)
         return provider, self._resolve_model(provider, settings.model or self.catalogue.find_default_model(provider))

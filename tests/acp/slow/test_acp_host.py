@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import pytest
@@ -64,3 +65,12 @@ async def test_note_is_a_paragraph_of_its_own(begin: Begin) -> None:
     await talk.prompt("Hello.")
     assert talk.text.startswith("Done.\n\nNote: ")
     talk.outside.told()
+
+
+@pytest.mark.parametrize("prompt", ["/help", "/nonsense"])
+async def test_help_lists_the_commands_that_the_client_has(begin: Begin, prompt: str) -> None:
+    talk = await begin()
+    assert await talk.prompt(prompt) == "end_turn"
+    [update] = talk.updates("available_commands_update")
+    listed = re.findall("^- `/([a-z]+)", talk.text, re.MULTILINE)
+    assert set(listed) == {"skill"} | {command["name"] for command in update["availableCommands"]}

@@ -13,9 +13,9 @@ from tests.sessions.test_postgres import read_everything, stores
 from tests.support.hosts import Cut, cutting
 from tests.support.postgres_server import PostgresServer, run_postgres
 from tests.support.stored_sessions import EDIT, SPENT, full_session, one_turn
-from thinklsp.core.errors import SessionError
+from thinklsp.core.errors import SessionError, StoreUnreachable
 from thinklsp.core.server_context import ClientIdentity
-from thinklsp.sessions.postgres import PostgresStore
+from thinklsp.sessions.postgres import PostgresStore, database
 from thinklsp.sessions.postgres.maintenance import check_store, migrate, prune
 from thinklsp.sessions.postgres.store_connections import load_migrations
 from thinklsp.sessions.spending import read_utc_date
@@ -69,6 +69,24 @@ async def test_a_store_with_leases_closes_soon_without_its_server(somebody: Clie
         async with asyncio.timeout(15):
             await store.aclose()
         server.start()
+
+
+@pytest.mark.timing
+async def test_calls_wait_together_for_an_unreachable_server(
+    somebody: ClientIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a turn would wait for each of its calls. The lease is renewed meanwhile, too."""
+    monkeypatch.setattr(database, "RECONNECT_SECONDS", 8.0)
+    with run_postgres() as server:
+        async with stores(server, somebody) as (store,):
+            session = await store.update((await store.create("w")).id, full_session)
+            server.stop()
+            for seconds in (20, 12):
+                async with asyncio.timeout(seconds):
+                    with pytest.raises(StoreUnreachable, match="is not reachable"):
+                        await store.update(session.id, partial(one_turn, 1))
+            server.start()
+            await store.update(session.id, partial(one_turn, 2))
 
 
 async def test_old_sessions_are_pruned_unless_they_are_in_use(

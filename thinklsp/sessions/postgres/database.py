@@ -45,6 +45,7 @@ Work = Callable[[PostgresConnection], _T]
 Row = tuple[Any, ...]
 
 RECONNECT_SECONDS = 30.0
+_CONFLICTS = psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected
 _MAX_CONFLICTS = 5
 _GET_SECONDS = 5.0
 # The settings of a transaction. Nothing depends on settings of a session, which PgBouncer would not keep. A write locks
@@ -99,6 +100,7 @@ class PostgresDatabase:
         self._identity = identity
         self._stopping = stopping
         self._conninfo = build_conninfo(url)
+        self._unreachable_since: float | None = None
         self._pool = acquire_pool(self._conninfo, lambda: _check_database(url, self.path))
         self.leases = PostgresLeases(self, on_lost, lease_seconds)
 
@@ -165,13 +167,15 @@ class PostgresDatabase:
 
         `work` may run several times. With `is_committed`, only one run is committed: `is_committed` returns True if an
         earlier run with the same `key` was committed, and otherwise `work` writes the row by which a later run sees it.
-        Raises SessionError if the database is not reachable or too slow for 30 seconds, or if it refuses a statement.
+        Raises SessionError if the database is not reachable or too slow for 30 seconds, which calls in a row wait for
+        together, or if it refuses a statement.
         """
-        deadline = time.monotonic() + RECONNECT_SECONDS
+        started = time.monotonic()
         conflicts = 0
         results: list[_T] = []
 
         def attempt(connection: PostgresConnection) -> _T:
+            self._unreachable_since = None
             if results and is_committed is not None and is_committed(connection):
                 return results[-1]
             results.append(work(connection))
@@ -183,20 +187,19 @@ class PostgresDatabase:
                 result, is_safe = self._run_once(attempt, key, isolation)
                 if is_safe:
                     return result
-            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
-                conflicts += 1
-                if conflicts > _MAX_CONFLICTS:
-                    raise SessionError(f"The session store at {self.path} is too busy. Try again.") from None
-                continue
-            except psycopg.errors.QueryCanceled as error:
-                # A busy database has cancelled a statement after its time limit.
-                failure = build_refusal_error(error, self.path)
             except psycopg.Error as error:
+                if isinstance(error, _CONFLICTS) and (conflicts := conflicts + 1) <= _MAX_CONFLICTS:
+                    continue
                 if not is_connection_loss(error):
-                    raise build_refusal_error(error, self.path) from None
+                    failure = build_refusal_error(error, self.path)
+                    # A busy database has cancelled the statement after its time limit.
+                    if not isinstance(error, psycopg.errors.QueryCanceled):
+                        raise failure from None
             except sqlite3.DatabaseError:
                 raise SessionError(f"The session store at {self.path} does not return what was written.") from None
-            remaining = deadline - time.monotonic()
+            now = time.monotonic()
+            self._unreachable_since = self._unreachable_since or now
+            remaining = min(started, self._unreachable_since) + RECONNECT_SECONDS - now
             if remaining <= 0 or self._stopping.wait(min(remaining, random.uniform(0.05, 0.5))):  # noqa: S311 - jitter
                 raise failure
 
@@ -278,10 +281,7 @@ class PostgresLeases(Leases):
         holder = (session_id, self._holder, self._holder_name, self._lease_seconds)
         row = self._database.run(lambda connection: connection.execute(_ACQUIRE, holder).fetchone())
         if row is None:
-            raise SessionError(
-                f"This session is in use by another thinklsp{self._describe_holder(session_id)}. "
-                "Fork it or stop the other one."
-            )
+            raise SessionError(self._describe_use(session_id))
         self._held[session_id] = _HeldLease(int(row[0]), started + self._lease_seconds)
 
     def check(self, session_id: str) -> None:
@@ -390,7 +390,11 @@ class PostgresLeases(Leases):
         values = (self._lease_seconds, key, session_id, held.fence, self._holder)
         return connection.execute(f"{statement} RETURNING fence", values).fetchone() is not None
 
-    def _describe_holder(self, session_id: str) -> str:
-        query = "SELECT holder_name FROM lease WHERE session = ? AND holder IS NOT NULL"
+    def _describe_use(self, session_id: str) -> str:
+        query = "SELECT holder_name, ceil(extract(epoch FROM until - clock_timestamp())) FROM lease WHERE session = ?"
         row = self._database.run(lambda connection: connection.execute(query, (session_id,)).fetchone())
-        return "" if row is None else f" ({row[0]})"
+        holder, seconds = ("", 0) if row is None else (f" ({row[0]})", row[1])
+        return (
+            f"This session is in use by another thinklsp{holder}. Fork it, stop the other one, or wait "
+            f"{max(1, seconds)} s if it has crashed."
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,9 @@ from thinklsp.sessions.encryption import NO_ENCRYPTION, Rows, StoreCipher
 _OPTIONS: Mapping[str, Any] = {"autocommit": True, "prepare_threshold": None}
 _MAX_CONNECTIONS = 4
 _MAX_LIFETIME_SECONDS = 1800.0
+# The pool doubles the pauses between attempts until this time, and begins again at the next request for a connection.
+# By default, it pauses for minutes after a long outage.
+_RECONNECT_SECONDS = 4.0
 # A failed server is noticed within seconds, and only the primary of several hosts is used.
 _DEFAULTS: Mapping[str, Any] = {
     "target_session_attrs": "read-write",
@@ -36,8 +41,11 @@ _DEFAULTS: Mapping[str, Any] = {
     "application_name": f"thinklsp/{__version__}",
 }
 # The sentences for refused statements, by SQLSTATE.
+_BUSY = "session store at {place} is too busy. Try again."
 _NO_TABLES = "session store at {place} has no tables for this version. Run `thinklsp store migrate`."
 _REFUSALS = {
+    "40001": _BUSY,
+    "40P01": _BUSY,
     "42P01": _NO_TABLES,
     "42703": _NO_TABLES,
     "42501": "role for the session store at {place} lacks rights. Run `thinklsp store migrate --role ROLE`.",
@@ -138,6 +146,7 @@ def _create_pool(conninfo: str) -> Pool:
         min_size=0,
         max_size=_MAX_CONNECTIONS,
         max_lifetime=_MAX_LIFETIME_SECONDS,
+        reconnect_timeout=_RECONNECT_SECONDS,
         check=ConnectionPool.check_connection,
         open=True,
         name="thinklsp-sessions",
@@ -150,15 +159,9 @@ def build_conninfo(url: str) -> str:
     Raises SessionError if the address is invalid, or if it allows a connection to another machine without a verified
     certificate.
     """
-    try:
-        options = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        # The message of the library contains the address with its password.
-        raise SessionError(
-            "The address of the session store is invalid. Use postgresql://USER@HOST:PORT/DATABASE in [store] url."
-        ) from None
+    options = _parse_address(url)
     added: dict[str, Any] = {key: value for key, value in _DEFAULTS.items() if key not in options}
-    if not all(map(_is_local, _list_hosts(options))):
+    if not all(map(_is_local, (*_list_hosts(options), *_list_hosts(options, "hostaddr")))):
         mode = options.get("sslmode")
         if mode not in (None, "verify-full"):
             raise SessionError(
@@ -172,8 +175,8 @@ def build_conninfo(url: str) -> str:
 
 
 def describe_address(url: str) -> str:
-    """Return the hosts and the database of an address, without its user and its password."""
-    options = conninfo_to_dict(url)
+    """Return the hosts and the database of an address, without its user and its password. Raises SessionError."""
+    options = _parse_address(url)
     ports = str(options.get("port") or 5432).split(",")
     hosts = _list_hosts(options)
     if len(ports) < len(hosts):
@@ -182,8 +185,18 @@ def describe_address(url: str) -> str:
     return f"postgresql://{places}/{options.get('dbname') or ''}"
 
 
-def _list_hosts(options: Mapping[str, Any]) -> list[str]:
-    return str(options.get("host") or "").split(",")
+def _parse_address(url: str) -> Mapping[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # The message of the library contains the address with its password.
+        raise SessionError(
+            "The address of the session store is invalid. Use postgresql://USER@HOST:PORT/DATABASE in [store] url."
+        ) from None
+
+
+def _list_hosts(options: Mapping[str, Any], key: str = "host") -> list[str]:
+    return str(options.get(key) or os.environ.get(f"PG{key.upper()}") or "").split(",")
 
 
 def _is_local(host: str) -> bool:
@@ -223,7 +236,9 @@ def open_connection(url: str) -> Iterator[StoreConnection]:
     try:
         connection = StoreConnection.connect(conninfo, **_OPTIONS)
     except psycopg.Error as error:
-        reason = " ".join(str(error).split()).removeprefix("connection failed: ").rstrip(".")
+        # Without hints, and with the reason of each host once.
+        reasons = re.findall(r"connection (?:failed|is bad): (.+)", str(error)) or str(error).splitlines()[:1]
+        reason = "; ".join(dict.fromkeys(reasons)).rstrip(".")
         raise StoreUnreachable(f"The session store at {place} is not reachable: {reason}.") from None
     try:
         with connection:
