@@ -184,6 +184,26 @@ class Toad(FilePeer):
         return {}
 
 
+class Avante(FilePeer):
+    """Joins the lines of an open file without its last line break, and writes the disk, from which it reads again.
+
+    A write that fails has a result, too.
+    """
+
+    name = "avante.nvim"
+    capabilities: ClassVar[Json] = FILES
+
+    def read(self, path: str) -> str:
+        return _disk(path).removesuffix("\n") if path in self.buffers else _disk(path)
+
+    def write(self, path: str, content: str) -> Json:
+        try:
+            Path(path).write_bytes(content.encode())
+        except OSError:
+            return f"Failed to write file: {path}"
+        return None
+
+
 class ReadOnly(FakeZed):
     """A client without `writeTextFile`."""
 

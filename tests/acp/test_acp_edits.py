@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acp.conftest import Begin
-from tests.acp.fake_zed import CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
+from tests.acp.fake_zed import Avante, CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
 from tests.acp.talk import Talk, diffs
 from tests.e2e.acting import edit_file, read_file, say, write_file
 from tests.support.outside import said
@@ -150,6 +150,18 @@ async def test_line_break_that_the_client_adds_to_the_last_line_stays(begin: Beg
     assert (talk.root / "b.py").read_text() == "y = 2\n"
 
 
+async def test_line_break_that_the_client_leaves_out_stays(begin: Begin) -> None:
+    script = [*EDITS, answer(edit_file("a.py", "line 3", "changed 3")), say("Done.")]
+    talk = await begin(*script, files=FILES, peer=Avante)
+    talk.peer.open("a.py")
+    assert await talk.prompt("Change 7.") == "end_turn"
+    assert (talk.root / "a.py").read_text() == CHANGED
+    assert await talk.prompt("Change 3.") == "end_turn"
+    assert await talk.prompt("/undo") == "end_turn"
+    assert (talk.root / "a.py").read_text() == CHANGED
+    assert talk.edit_statuses() == ["completed"] * 3
+
+
 @pytest.mark.parametrize("peer", [FakeZed, CodeCompanion, Toad])
 async def test_new_file_has_no_old_text(begin: Begin, peer: Any) -> None:
     talk = await begin(answer(write_file("new.py", "z = 1\n")), say("Done."), files=FILES, peer=peer)
@@ -169,12 +181,14 @@ async def test_empty_file_that_exists_is_not_new(begin: Begin) -> None:
     assert diffs(question["toolCall"])[0]["oldText"] == ""
 
 
-async def test_folder_is_not_made_for_the_client(begin: Begin) -> None:
-    """Toad cannot write there; the file is told as failed, with a sentence."""
-    talk = await begin(answer(write_file("sub/new.py", "z = 1\n")), say("Done."), peer=Toad)
+@pytest.mark.parametrize("peer", [Toad, Avante])
+async def test_folder_is_not_made_for_the_client(begin: Begin, peer: Any) -> None:
+    """The client cannot write there; the file is told as failed, with a sentence."""
+    talk = await begin(answer(write_file("sub/new.py", "z = 1\n")), say("Done."), peer=peer)
     assert await talk.prompt("Write it.") == "end_turn"
     assert not (talk.root / "sub").exists()
     assert talk.edit_statuses() == ["failed"]
+    assert "Note: sub/new.py was not created: its folder does not exist, and the editor did not create" in talk.text
     talk.outside.told()
 
 
@@ -182,13 +196,29 @@ async def test_folder_is_not_made_for_the_client(begin: Begin) -> None:
 @pytest.mark.parametrize("name", ["delete_file", "rename_file"])
 async def test_deletion_and_rename_are_refused_with_a_sentence(begin: Begin, name: str, peer: Any) -> None:
     arguments = {"path": "b.py"} | ({"new_path": "c.py"} if name == "rename_file" else {})
-    talk = await begin(answer(tool(name, **arguments)), say("Done."), files=FILES, peer=peer)
+    script = [answer(read_file("b.py")), answer(tool(name, **arguments)), say("Done.")]
+    talk = await begin(*script, files=FILES, peer=peer)
     assert await talk.prompt("Do it.") == "end_turn"
     assert (talk.root / "b.py").read_text() == "y = 1\n"
     assert not (talk.root / "c.py").exists()
     assert talk.peer.writes == []
-    results = str(talk.provider.requests[-1].body["messages"][-1])
-    assert "b.py" in " ".join([talk.text, results, *talk.outside.told()])
+    verb = name.removesuffix("_file")
+    assert f"Note: b.py was not changed: the protocol has no way to {verb} a file" in talk.text
+    talk.outside.told()
+
+
+async def test_question_about_a_rename_shows_both_names(begin: Begin) -> None:
+    rename = tool("rename_file", path="b.py", new_path="c.py")
+    talk = await begin(answer(rename), say("Done."), files=FILES, peer=NoFiles, own=WRITE_DISK)
+    assert await talk.prompt("Rename it.") == "end_turn"
+    [question] = talk.client.requests("session/request_permission")
+    call = question["toolCall"]
+    assert (call["title"], diffs(call)) == ("rename b.py to c.py", [])
+    assert "rename to c.py" in str(call["content"])
+    assert await talk.prompt("/undo") == "end_turn"
+    assert talk.tools("move")[-1].members["title"] == "rename c.py to b.py"
+    assert (talk.root / "b.py").read_text() == "y = 1\n"
+    talk.outside.told()
 
 
 LARGE = "x = 1\n" + "# a line of a large file\n" * 50_000

@@ -23,7 +23,7 @@ from thinklsp.acp.initialization import (
     build_initialize_result,
 )
 from thinklsp.acp.params import read_prompt
-from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, split_chunks
+from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, find_tool_kind, split_chunks
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import Sight
@@ -31,6 +31,7 @@ from thinklsp.core.usage import Usage
 from thinklsp.jsonrpc.first_message import FirstInput
 from thinklsp.jsonrpc.rpc_messages import InvalidParams
 from thinklsp.sessions.session import SessionSummary
+from thinklsp.tools.registry import READ_SKILL, TOOLS_WITH_COMMANDS
 from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceView
 
@@ -54,6 +55,14 @@ def test_chunks_of_nothing_are_none() -> None:
     assert list(build_chunks("agent_message_chunk", "", "m")) == []
     [update] = build_chunks("agent_message_chunk", "a" * MAX_CHUNK_BYTES, "m")
     assert update["messageId"] == "m"
+
+
+# Tools
+
+
+def test_every_tool_has_a_kind() -> None:
+    others = {tool.name for tool in (*TOOLS_WITH_COMMANDS, READ_SKILL) if find_tool_kind(tool.name) == "other"}
+    assert others == {"ask_user", "plan"}
 
 
 # Pages

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.scripted_model import ORIGIN, SCRIPTED
 from thinklsp.agent.budget import BudgetLimits, BudgetStopped, ContextMeter, DaySpending, MeteredCaller, UsageLedger
@@ -187,6 +189,30 @@ def test_what_the_service_no_longer_reads_is_not_counted() -> None:
     # Another model reads it all.
     other = meter.estimate_next_usage(replace(request(shortened, system="x"), model=replace(SCRIPTED, id="n")))
     assert (other.input_tokens or 0) > 3_000
+
+
+_TEXTS = st.text("xé", max_size=40)
+_MESSAGES = st.one_of(
+    _TEXTS.map(UserMessage.from_text),
+    _TEXTS.map(lambda text: AssistantMessage((TextBlock(text),))),
+    st.builds(lambda: AssistantMessage((OpaqueBlock(COMPACTION_TYPE, OpaqueState("{}", ORIGIN)),))),
+)
+_CHANGES = st.one_of(
+    st.builds(lambda more: lambda kept: (*kept, *more), st.lists(_MESSAGES, max_size=3)),
+    st.builds(lambda count, first: lambda kept: (first, *kept[count:]), st.integers(0, 3), _MESSAGES),
+    st.just(lambda kept: kept[:-1]),
+)
+
+
+@given(st.lists(st.tuples(_CHANGES, st.sampled_from([SCRIPTED.id, "n"])), max_size=8))
+def test_an_old_meter_estimates_like_a_new_one(
+    changes: list[tuple[Callable[[Conversation], Conversation], str]],
+) -> None:
+    meter, conversation = ContextMeter(), CONVERSATION
+    for change, model in changes:
+        conversation = change(conversation)
+        asked = replace(request(conversation), model=replace(SCRIPTED, id=model))
+        assert meter.estimate_tokens(asked) == ContextMeter().estimate_tokens(asked)
 
 
 def test_figures_of_another_conversation_are_not_reused() -> None:

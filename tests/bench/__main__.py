@@ -44,6 +44,8 @@ PARTS = [
     load_part("11", "turn_rows.session"),
     load_part("12", "turn_rows.cache"),
     load_part("13", "turn_rows.overhead"),
+    load_part("13", "turn_rows.growth"),
+    load_part("13", "turn_rows.applied"),
     load_part("editor", "latency_rows.code_action"),
     load_part("editor", "latency_rows.begin_and_cancel"),
     load_part("team", "postgres_rows.steps"),

@@ -26,7 +26,12 @@ class Lockstep:
 
     def __init__(self, argv: Sequence[str], folder: Path, **environment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        home = {"HOME": str(folder), "THINKLSP_STATE_DIR": str(folder / "state"), "XDG_CONFIG_HOME": str(folder)}
+        # thinklsp does not open a workspace folder that contains the user's home folder.
+        home = {
+            "HOME": str(folder.parent / "home"),
+            "THINKLSP_STATE_DIR": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder),
+        }
         self.folder = folder
         self._read = b""
         self.passed: list[tuple[float, Any]] = []

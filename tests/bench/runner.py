@@ -94,7 +94,8 @@ async def _run_part(part: Part, *, rounds: int, quick: bool, peers: Peers) -> li
     try:
         row = part.load()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            return await row(Bench(Path(folder), rounds, quick, peers))
+            os.mkdir(workspace := os.path.join(folder, "workspace"))
+            return await row(Bench(Path(workspace), rounds, quick, peers))
     except Unavailable as problem:
         return [Figure(name, part.name, note=str(problem), outcome="skipped") for name in part.rows]
     except Exception as problem:  # noqa: BLE001 - the other rows must still run

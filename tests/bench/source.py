@@ -40,11 +40,13 @@ class Play:
 
 @dataclass
 class Source:
-    """A running service. `play` maps a request's number and body to its answer. `busy`: the seconds of each request."""
+    """A running service. `play` maps a request's number and body to its answer. `busy`: the seconds of each request.
+    `ended`: the monotonic time of the last byte of the last answer."""
 
     url: str
     play: Callable[[int, bytes], Play]
     busy: list[float] = field(default_factory=list)
+    ended: float = 0.0
     requests: int = 0
     tls: ssl.SSLContext | None = None
 
@@ -65,6 +67,7 @@ class Source:
             else:
                 self._pace(connection, frames, play.pace)
             connection.sendall(b"0\r\n\r\n")
+            self.ended = time.monotonic()
             self.busy.append(time.perf_counter() - begun)
 
     def _pace(self, connection: socket.socket, frames: list[bytes], pace: float) -> None:

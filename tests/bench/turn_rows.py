@@ -4,6 +4,7 @@ share of input tokens read from the prompt cache, and the server's own time in a
 from __future__ import annotations
 
 import json
+import statistics
 from collections import deque
 from dataclasses import replace
 
@@ -75,6 +76,70 @@ async def overhead(bench: Bench) -> list[Figure]:
     note = f"{sorted(lost)[len(lost) // 2] / steps:.1f} ms a step"
     name = f"own time in a turn of {steps} steps"
     return [Figure("13", name, "ms", lost, value=share, value_unit=" %", most=3.0, note=note)]
+
+
+async def growth(bench: Bench) -> list[Figure]:
+    """Row 13: the growth of the server's processor time over the steps of one session."""
+    turns, steps = (8, 10) if bench.quick else (16, 20)
+    (bench.folder / "a.py").write_text(_FILE)
+
+    def play(number: int, _: bytes) -> Play:
+        if number % steps == steps - 1:
+            return Play(anthropic(("text", words(10))))
+        line = 4 * (number % 200) + 1
+        called = f'{{"path": "a.py", "start_line": {line}, "end_line": {line + 3}}}'
+        return Play(anthropic(("text", words(10)), ("read_file", [called])))
+
+    with source(play) as service, served(bench.folder, service.url) as server:
+        timed_turn(server, service, 10, steps)
+        base, spent = cpu_seconds(server.process.pid), []
+        for number in range(turns):
+            more = {"sessionId": "last"} if number else {}
+            timed_turn(server, service, number + 11, steps, **more)
+            spent.append(cpu_seconds(server.process.pid) - base)
+    points = [turns * share // 8 for share in (1, 2, 4, 8)]
+    grown = exponent(points, [spent[at - 1] for at in points])
+    per_turn = turns // 8
+    first, last = (
+        seconds * 1000 / per_turn / steps for seconds in (spent[per_turn - 1], spent[-1] - spent[-per_turn - 1])
+    )
+    note = f"the first eighth {first:.1f}, the last {last:.1f} ms a step"
+    name = f"CPU of {turns * steps} steps in one session"
+    return [Figure("13", name, value=grown, value_unit=" (exponent)", most=1.05, is_gate=not bench.quick, note=note)]
+
+
+async def applied(bench: Bench) -> list[Figure]:
+    """Row 13: the time from the last byte of the last answer to the edit of one file, which is open in the editor."""
+
+    def play(number: int, _: bytes) -> Play:
+        if number % 3 == 0:
+            return Play(anthropic(("read_file", ['{"path": "b.py"}'])), _PACE)
+        if number % 3 == 1:
+            edit = {"path": "b.py", "old_text": "value + 700\n", "new_text": "value + 7\n"}
+            return Play(anthropic(("edit_file", [json.dumps(edit)])), _PACE)
+        return Play(anthropic(("text", words(60))), _PACE)
+
+    taken = []
+    document = {"uri": (bench.folder / "b.py").as_uri(), "languageId": "python", "version": 1, "text": _FILE}
+    with source(play) as service, served(bench.folder, service.url) as server:
+        server.send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
+        for number in range(-1, max(bench.rounds, 7)):
+            server.passed.clear()
+            timed_turn(server, service, number + 10, 3)
+            [at] = [at for at, message in server.passed if message["method"] == "workspace/applyEdit"]
+            if number >= 0:
+                taken.append((at - service.ended) * 1000)
+    return [
+        Figure(
+            "13",
+            "last byte of the answer to workspace/applyEdit",
+            "ms",
+            taken,
+            value=statistics.median(taken),
+            value_unit=" ms",
+            most=5.0,
+        )
+    ]
 
 
 _ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "key")

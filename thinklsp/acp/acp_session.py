@@ -67,14 +67,11 @@ class AcpSession:
         self.unapplied: list[str] = []
         self.shown_title = ""
         self.files = ClientFiles(client, folders)
-        self.sessions = WorkspaceSessions(engine, self._get_workspace, Preferences())
+        self.sessions = WorkspaceSessions(engine, lambda: folders.key, Preferences())
         self.writer = EditWriter(engine, client, self.files, edit_lock)
         self._reported_problems = 0
         self._has_settled = False
         self._skills: tuple[tuple[str, str], ...] = ()
-
-    def _get_workspace(self) -> str:
-        return self.workspace
 
     def take_notices(self) -> list[str]:
         """Return the notices that the user has not seen, with new problems of the store."""

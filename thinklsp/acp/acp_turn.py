@@ -60,6 +60,7 @@ from thinklsp.engine.instructions import FOLLOW
 from thinklsp.engine.merge_plan import MergedFile, Scope
 from thinklsp.engine.results import ENDINGS, FileStatus
 from thinklsp.engine.review_policy import should_review
+from thinklsp.engine.session_commands import format_time
 from thinklsp.engine.session_folders import find_absolute_path
 from thinklsp.settings.sources import EditorSettings
 
@@ -398,7 +399,7 @@ class AcpTurn:
     def _send_title(self, turn: Turn) -> None:
         if turn.session.title != self._session.shown_title:
             self._session.shown_title = turn.session.title
-            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            now = format_time(datetime.now(UTC))
             self._session.client.send(
                 {"sessionUpdate": "session_info_update", "title": turn.session.title, "updatedAt": now}
             )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -164,12 +165,6 @@ class EditWriter:
         finally:
             self._send_end(origin.call_id, file, statuses[-1])
 
-    def _spawn(self, work: Coroutine[Any, Any, FileStatus]) -> asyncio.Task[FileStatus]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
     def _find_refusal(self, file: FileEdit) -> str | None:
         """Return the reason why a file cannot be written at all, or None."""
         if self._writes_disk:
@@ -208,7 +203,9 @@ class EditWriter:
             if isinstance(planned, FileStatus):
                 statuses[-1] = planned
                 return
-            writing = self._spawn(self._write_and_record(origin, file, build_sent_edit(planned)))
+            writing = asyncio.create_task(self._write_and_record(origin, file, build_sent_edit(planned)))
+            self._running.add(writing)
+            writing.add_done_callback(self._running.discard)
         finally:
             if writing is None:
                 self._lock.release()
@@ -259,7 +256,7 @@ class EditWriter:
         except TimeoutError:
             reason = "the editor did not answer when it was asked to write the file"
         state = state or await self._files.read_state(sent.uri)
-        return await asyncio.to_thread(_judge, sent, state, reason)
+        return await asyncio.to_thread(_judge, sent, state, path, reason)
 
     async def _write_disk(self, sent: FileEdit) -> _Write:
         outcome = (await asyncio.to_thread(apply_to_disk, EditSet((sent,)), self._folders.create_view()))[0]
@@ -282,10 +279,10 @@ class EditWriter:
         if isinstance(planned, MergedFile):
             before, after = planned.current.text, planned.after
         path = self._folders.find_path(file.uri)
-        verb, kind = _name_change(file)
+        title, kind = _name_change(file)
         line = None if before is None or after is None else _find_first_line(before, after)
         fields = {"content": _build_content(file, path, before, after), "locations": build_locations(path, line)}
-        return dict(build_tool_call(call_id, f"{verb} {file.path}", kind, "pending", **fields))
+        return dict(build_tool_call(call_id, title, kind, "pending", **fields))
 
     def _send_end(self, call_id: str, file: FileEdit, status: FileStatus) -> None:
         if status.status == "applied":
@@ -298,7 +295,7 @@ def format_status(file: FileEdit, status: FileStatus) -> str:
     """Return a sentence about a file that was not written."""
     if status.status == "unknown":
         return f"{file.path} may have been changed: {status.reason}. Look at the file."
-    return f"{file.path} was not changed: {status.reason or status.status}."
+    return f"{file.path} was not {'created' if file.is_creation else 'changed'}: {status.reason or status.status}."
 
 
 def _refuse(file: FileEdit, reason: str) -> FileStatus:
@@ -313,7 +310,7 @@ def _has_added_line(state: FileState, text: str) -> bool:
     return text.endswith("\n") and state.text == f"{text}\n"
 
 
-def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
+def _judge(sent: FileEdit, state: FileState, path: str, reason: str) -> _Write:
     """Compare the text after a write with the text that was sent."""
     now = state.text
     if state.refusal is not None:
@@ -321,6 +318,8 @@ def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
     if now == sent.after:
         return _Write("applied", before=sent.before, after=now)
     if now is None or now == sent.before:
+        if not os.path.isdir(os.path.dirname(path)):
+            reason = "its folder does not exist, and the editor did not create it"
         return _Write("refused", reason or "the editor did not change the file")
     if reason:
         return _Write("unknown", reason)
@@ -335,15 +334,15 @@ def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
 
 def _name_change(file: FileEdit) -> tuple[str, ToolKind]:
     if file.after is None:
-        return "delete", "delete"
+        return f"delete {file.path}", "delete"
     if file.new_uri is not None:
-        return "rename", "move"
-    return ("create" if file.before is None else "edit"), "edit"
+        return f"rename {file.path} to {file.new_path}", "move"
+    return f"{'create' if file.before is None else 'edit'} {file.path}", "edit"
 
 
 def _build_content(file: FileEdit, path: str | None, before: str | None, after: str | None) -> list[Any]:
     size = len(encode_json([before, after]))
-    if path is not None and after is not None and size <= MAX_DIFF_BYTES:
+    if path is not None and after is not None and before != after and size <= MAX_DIFF_BYTES:
         return [{"type": "diff", "path": path, "oldText": before, "newText": after}]
     text = format_diff(EditSet((replace(file, before=before, after=after),)))
     # A character takes at most six bytes in JSON.

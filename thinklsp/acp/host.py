@@ -30,7 +30,7 @@ from thinklsp.core.errors import PathRefused, SessionError, ThinkLspError
 from thinklsp.core.images import find_image_type
 from thinklsp.core.prompt_syntax import Invocation, ParsedPrompt, find_mentions, format_help, parse_slash_commands
 from thinklsp.engine import ActionRequest, ChatRequest, CompactRequest, Engine, TurnRequest
-from thinklsp.engine.session_commands import answer_slash_command, format_undo
+from thinklsp.engine.session_commands import answer_slash_command, format_time, format_undo
 from thinklsp.engine.session_folders import SessionFolders
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_request import find_file_references
@@ -359,5 +359,5 @@ def _find_folder(summary: SessionSummary) -> str | None:
 
 
 def _build_entry(summary: SessionSummary) -> dict[str, Any]:
-    updated = summary.updated.isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"sessionId": summary.id, "cwd": _find_folder(summary), "title": summary.title, "updatedAt": updated}
+    folder, updated = _find_folder(summary), format_time(summary.updated)
+    return {"sessionId": summary.id, "cwd": folder, "title": summary.title, "updatedAt": updated}

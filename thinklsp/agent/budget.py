@@ -68,19 +68,46 @@ _CACHE_LIFETIME = timedelta(minutes=5)
 _SIZES: IdentityMemo[int] = IdentityMemo()
 
 
-@dataclass(frozen=True, slots=True)
-class _CountedRequest:
-    """The last request whose tokens the provider counted, with the usage of its answer.
+class _SentPrefix:
+    """The model and the conversation of an earlier request, which most later requests only extend.
 
-    `last_message` does not keep the message in memory: the session may leave the cache before its meter.
+    It does not keep the messages in memory: the session may leave the cache before its meter. Conversations only grow
+    or begin with a new message, so that the first and the last message identify them.
     """
 
-    model: str
-    message_count: int
-    last_message: ref[Message]
+    def __init__(self, request: ModelRequest) -> None:
+        self.model, self.message_count = request.model, len(request.conversation)
+        self._ends = tuple(map(ref, self._list_ends(request)))
+
+    def is_prefix_of(self, request: ModelRequest) -> bool:
+        is_same_model = (self.model.provider, self.model.id) == (request.model.provider, request.model.id)
+        if not is_same_model or len(request.conversation) < self.message_count:
+            return False
+        return all(end() is message for end, message in zip(self._ends, self._list_ends(request), strict=True))
+
+    def _list_ends(self, request: ModelRequest) -> Conversation:
+        messages = request.conversation[: self.message_count]
+        return messages[:1] + messages[-1:]
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedRequest:
+    """The last request whose tokens the provider counted, with the usage of its answer."""
+
+    prefix: _SentPrefix
     input_tokens: int
     usage: Usage
     counted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _VisibleSize:
+    """The size in bytes of the messages that a model reads, which begin at the index `start`."""
+
+    prefix: _SentPrefix
+    start: int
+    total: int
+    images: int
 
 
 class ContextMeter:
@@ -94,6 +121,7 @@ class ContextMeter:
         self.failures = 0
         self._ratio = _TOKENS_PER_BYTE
         self._counted_request: _CountedRequest | None = None
+        self._visible_size: _VisibleSize | None = None
         self._rejected_tokens: dict[str, int] = {}
 
     @property
@@ -102,21 +130,20 @@ class ContextMeter:
 
     def record_usage(self, request: ModelRequest, usage: Usage) -> None:
         """Record the usage that the provider reported for a request."""
-        images = list_images(request.conversation[_find_visible_start(request) :])
-        tokens, size = usage.input_tokens, _measure_request(request) - sum(map(_measure_block, images))
+        visible = self._measure_visible(request)
+        tokens, size = usage.input_tokens, _measure_fixed_parts(request) + visible.total - visible.images
         if tokens is None or (size >= _MIN_CALIBRATION_BYTES and tokens < size * _MIN_RATIO):
             # Some servers do not count cached tokens, so counts that are too low are ignored.
             return
-        count, last = len(request.conversation), ref(request.conversation[-1])
-        self._counted_request = _CountedRequest(request.model.id, count, last, tokens, usage, datetime.now(UTC))
+        self._counted_request = _CountedRequest(visible.prefix, tokens, usage, datetime.now(UTC))
         # Providers count images very differently, so requests with images do not calibrate the estimate.
-        if size >= _MIN_CALIBRATION_BYTES and not images:
+        if size >= _MIN_CALIBRATION_BYTES and not visible.images:
             self._ratio = min(_MAX_RATIO, tokens / size)
 
     def count_cached_tokens(self, model: str) -> int:
         """Return how many tokens of the session the provider certainly keeps in its prompt cache for a model."""
         known = self._counted_request
-        if known is None or known.model != model or datetime.now(UTC) - known.counted_at > _CACHE_LIFETIME:
+        if known is None or known.prefix.model.id != model or datetime.now(UTC) - known.counted_at > _CACHE_LIFETIME:
             return 0
         return (known.usage.cache_read_tokens or 0) + (known.usage.cache_write_tokens or 0)
 
@@ -139,8 +166,8 @@ class ContextMeter:
         """
         known = self._find_counted_prefix(request)
         if known is None:
-            return self.convert_to_tokens(_measure_request(request))
-        added = request.conversation[known.message_count :]
+            return self.convert_to_tokens(_measure_fixed_parts(request) + self._measure_visible(request).total)
+        added = request.conversation[known.prefix.message_count :]
         if added and added[0].role == "assistant":
             return known.input_tokens + (known.usage.output_tokens or 0) + self.count_tokens(added[1:])
         return known.input_tokens + self.count_tokens(added)
@@ -157,11 +184,24 @@ class ContextMeter:
     def _find_counted_prefix(self, request: ModelRequest) -> _CountedRequest | None:
         """Return the last counted request if `request` continues its conversation, or None."""
         known = self._counted_request
-        if known is None or known.model != request.model.id or _find_visible_start(request) >= known.message_count:
+        if known is None or not known.prefix.is_prefix_of(request):
             return None
-        # Conversations only grow, so the same last message means the same conversation.
-        following = request.conversation[known.message_count - 1 :]
-        return known if following and known.last_message() is following[0] else None
+        return known if self._measure_visible(request).start < known.prefix.message_count else None
+
+    def _measure_visible(self, request: ModelRequest) -> _VisibleSize:
+        """Measure the messages that the model reads. Messages before a compaction by the provider do not count."""
+        known, count = self._visible_size, 0
+        start = total = images = 0
+        if known is not None and known.prefix.is_prefix_of(request):
+            start, total, images, count = known.start, known.total, known.images, known.prefix.message_count
+        for index, message in enumerate(request.conversation[count:], count):
+            origin = find_compaction_origin(message)
+            if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
+                start, total, images = index, 0, 0
+            total += _measure_message(message)
+            images += sum(map(_measure_block, list_images((message,))))
+        self._visible_size = _VisibleSize(_SentPrefix(request), start, total, images)
+        return self._visible_size
 
     def count_tokens(self, messages: Iterable[Message]) -> int:
         return self.convert_to_tokens(measure_messages(messages))
@@ -183,7 +223,7 @@ def measure_messages(messages: Iterable[Message]) -> int:
 
 
 def _measure_message(message: Message) -> int:
-    """Return the size of a message. The size is cached, because every step measures the whole conversation."""
+    """Return the size of a message. The size is cached, because compactions measure the whole conversation."""
     size = _SIZES.find(message)
     if size is None:
         size = _SIZES.store(message, sum(BLOCK_OVERHEAD_BYTES + _measure_block(block) for block in message.blocks))
@@ -206,19 +246,6 @@ def _measure_block(block: ContentBlock | UserBlock) -> int:
             return 0
         case _:
             assert_never(block)
-
-
-def _measure_request(request: ModelRequest) -> int:
-    return _measure_fixed_parts(request) + measure_messages(request.conversation[_find_visible_start(request) :])
-
-
-def _find_visible_start(request: ModelRequest) -> int:
-    """Return the index of the first message that the model still reads after a compaction by the provider."""
-    for index in reversed(range(len(request.conversation))):
-        origin = find_compaction_origin(request.conversation[index])
-        if origin is not None and (origin.provider, origin.model) == (request.model.provider, request.model.id):
-            return index
-    return 0
 
 
 def _measure_fixed_parts(request: ModelRequest) -> int:

@@ -283,6 +283,8 @@ class HttpModelCaller:
                             break
                         if failure is not None:
                             raise failure
+                        if attempt.accumulator.is_between_blocks:
+                            response.stop_batching()
         except ProviderError:
             # Report the usage that the provider sent before the error.
             for report in attempt.report_usage(decoder.usage, price):

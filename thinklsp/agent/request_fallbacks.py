@@ -66,10 +66,12 @@ def find_losses(conversation: Conversation, request: ModelRequest, target: Origi
         answers = _format_answer_count(len(foreign))
         text = f"{request.model.id} cannot read the thinking in {answers}, because it came from {reasons}."
         yield ThinkingLoss(f"foreign: {reasons}", text, conversation[: max(foreign) + 1])
-    own = [place for place, origin in _find_issuers(request.conversation).items() if origin == target]
-    if own and request.thinking.form == "off" and request.model.provider in _IGNORING_PROVIDERS:
-        text = f"Thinking is off, so {request.model.id} does not read the thinking in {_format_answer_count(len(own))}."
-        yield ThinkingLoss("off", text, conversation[: own[-1] + 1])
+    if request.thinking.form == "off" and request.model.provider in _IGNORING_PROVIDERS:
+        own = [place for place, origin in _find_issuers(request.conversation).items() if origin == target]
+        if own:
+            answers = _format_answer_count(len(own))
+            text = f"Thinking is off, so {request.model.id} does not read the thinking in {answers}."
+            yield ThinkingLoss("off", text, conversation[: own[-1] + 1])
 
 
 UNSIGNED_NOTICE = (

@@ -56,11 +56,9 @@ class ResultImages:
     """The images that the results of one message may add to the conversation. `accepted` are the model's types."""
 
     def __init__(self, conversation: Conversation, accepted: Collection[str]) -> None:
-        earlier = list_images(conversation)
+        self._conversation = conversation
         self._accepted = accepted
-        self._added = 0
-        self._left = MAX_CONVERSATION_IMAGES - len(earlier)
-        self._bytes_left = MAX_CONVERSATION_IMAGE_BYTES - sum(len(image.data) for image in earlier)
+        self._added: list[ImageBlock] = []
 
     def admit(self, output: ToolOutput) -> ToolOutput:
         """Return an output without the images that cannot be sent. Its text then says why."""
@@ -71,18 +69,18 @@ class ResultImages:
             if reason is not None:
                 notes.append(f"\n[{image.name} was left out, because {reason}]")
                 continue
-            self._added += 1
-            self._left -= 1
-            self._bytes_left -= len(image.data)
+            self._added.append(image)
             images.append(image)
         return replace(output, text=output.text + "".join(notes), images=tuple(images)) if notes else output
 
     def _find_reason(self, image: ImageBlock) -> str | None:
         if image.media_type not in self._accepted:
             return _UNREADABLE
-        if self._added >= MAX_PROMPT_IMAGES:
+        if len(self._added) >= MAX_PROMPT_IMAGES:
             return _TOO_MANY
-        return None if self._left > 0 and len(image.data) <= self._bytes_left else _FULL
+        images = (*list_images(self._conversation), *self._added, image)
+        size = sum(len(each.data) for each in images)
+        return _FULL if len(images) > MAX_CONVERSATION_IMAGES or size > MAX_CONVERSATION_IMAGE_BYTES else None
 
 
 MAX_CALLS = 64
@@ -107,18 +105,19 @@ async def run_tool_calls(
     outputs: list[ToolOutput] = [ToolOutput(_TOO_MANY_CALLS, is_error=True)] * len(calls)
     for group in _group_calls(calls[:MAX_CALLS], tools):
         waiting = deque(group)
-        running: dict[asyncio.Task[ToolOutput], int] = {}
+        running: dict[asyncio.Task[ToolOutput], tuple[int, ToolStarted]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < MAX_PARALLEL_CALLS:
                     index = waiting.popleft()
-                    await emit(_build_start(calls[index], tools))
-                    running[asyncio.create_task(_run_call(calls[index], tools, mode, context))] = index
+                    started = _build_start(calls[index], tools)
+                    await emit(started)
+                    running[asyncio.create_task(_run_call(calls[index], tools, mode, context))] = index, started
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in [task for task in running if task in done]:
-                    index = running.pop(task)
+                    index, started = running.pop(task)
                     outputs[index] = task.result()
-                    await emit(_build_event(calls[index], tools, outputs[index]))
+                    await emit(_build_end(started, outputs[index]))
         finally:
             for task in running:
                 task.cancel()
@@ -149,10 +148,10 @@ def _build_start(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...]) -> ToolStar
     return ToolStarted(tool_use.id, tool_use.name, title, format_arguments(tool_use), location)
 
 
-def _build_event(tool_use: ToolUseBlock, tools: tuple[AnyTool, ...], output: ToolOutput) -> ToolFinished:
-    title, arguments = describe(tool_use, tools), format_arguments(tool_use)
+def _build_end(started: ToolStarted, output: ToolOutput) -> ToolFinished:
+    call_id, name, title, arguments = started.call_id, started.name, started.title, started.arguments
     result = format_shown_text(output.text)
-    return ToolFinished(tool_use.id, tool_use.name, title, output.is_error, output.plan, arguments, result)
+    return ToolFinished(call_id, name, title, output.is_error, output.plan, arguments, result)
 
 
 def format_arguments(tool_use: ToolUseBlock) -> str | None:
@@ -193,28 +192,35 @@ async def fit_results(attempt: CompactionAttempt, results: UserMessage, keeper: 
     answer = attempt.request.conversation[-1]
     if not isinstance(answer, AssistantMessage):
         return results
-    now, after_compaction = _measure_room(attempt)
-    fits = measure_messages([results]) <= now or now >= after_compaction // 2
-    return await _limit_results(answer.tool_uses, results, now if fits else after_compaction, keeper)
+    room = _measure_room(attempt)
+    if measure_messages([results]) <= room:
+        return results
+    if attempt.window is not None and attempt.may_start:
+        after_compaction = max(_limit_room(room), _measure_room_after_compaction(attempt))
+        room = room if room >= after_compaction // 2 else after_compaction
+    return await _limit_results(answer.tool_uses, results, room, keeper)
 
 
-def _measure_room(attempt: CompactionAttempt) -> tuple[int, int]:
-    """Return the maximum size of the results of a message in bytes, without and with a compaction that they cause."""
-    request, meter, limits = attempt.request, attempt.meter, attempt.compute_limits()
+def _measure_room(attempt: CompactionAttempt) -> int:
+    """Return the maximum size of the results of a message in bytes, if they cause no compaction."""
     if attempt.window is None:
-        return MAX_RESULTS_BYTES, MAX_RESULTS_BYTES
+        return MAX_RESULTS_BYTES
+    request, limits = attempt.request, attempt.compute_limits()
+    # A compaction starts at the limit, and both sizes are rounded.
+    tokens = limits.limit - 2
     if not attempt.may_start:
         window = request.model.context_window or attempt.window
-        limit = min(attempt.window, window - min(request.max_tokens or 0, window // 4))
-        now = _limit_room(meter.convert_to_bytes(round(_FULL_SHARE * limit) - limits.present), least=0)
-        return now, now
-    kept = request.conversation[-1:]
-    if turns := split_turns(request.conversation):
+        tokens = round(_FULL_SHARE * min(attempt.window, window - min(request.max_tokens or 0, window // 4)))
+    return _limit_room(attempt.meter.convert_to_bytes(tokens - limits.present), least=0)
+
+
+def _measure_room_after_compaction(attempt: CompactionAttempt) -> int:
+    conversation, limits = attempt.request.conversation, attempt.compute_limits()
+    kept = conversation[-1:]
+    if turns := split_turns(conversation):
         kept = (build_task(turns[-1]), *kept)
-    # A compaction starts at the limit, and both sizes are rounded.
-    now = limits.limit - limits.present - 2
-    after = max(now, round(TARGET_SHARE * limits.limit) - limits.fixed - meter.count_tokens(kept))
-    return _limit_room(meter.convert_to_bytes(now), least=0), _limit_room(meter.convert_to_bytes(after))
+    left = round(TARGET_SHARE * limits.limit) - limits.fixed - attempt.meter.count_tokens(kept)
+    return _limit_room(attempt.meter.convert_to_bytes(left))
 
 
 def _limit_room(size: int, *, least: int = MIN_RESULTS_BYTES) -> int:

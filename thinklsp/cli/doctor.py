@@ -211,10 +211,8 @@ def _print_acp_report(console: Console) -> int:
         print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
     if (hidden := describe_hidden_config()) is not None:
         print_problem(console, hidden)
-    console.print(
-        "\nFor Zed and JetBrains IDEs, run `thinklsp setup zed` or `thinklsp setup jetbrains`. docs/acp.md shows the"
-    )
-    console.print("settings of other clients.")
+    commands = "`thinklsp setup zed` or `thinklsp setup jetbrains`"
+    console.print(f"\nFor Zed and JetBrains IDEs, run {commands}. docs/acp.md shows the settings of other clients.")
     return 0 if keys else 1
 
 

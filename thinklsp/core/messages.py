@@ -119,7 +119,8 @@ class OpaqueState:
         return self._origin
 
     def is_issued_by(self, origin: Origin) -> bool:
-        return self._origin == origin
+        # Origins are usually one object, and the comparison of two objects is slow.
+        return self._origin is origin or self._origin == origin
 
     def reveal_for(self, origin: Origin) -> str:
         """Return the JSON text as received. Raise ValueError unless `origin` matches the block's origin."""
@@ -327,8 +328,6 @@ class AssistantMessage(ConversationPart):
 
 Message = UserMessage | AssistantMessage
 
-_COMPACTION_ORIGINS: IdentityMemo[tuple[Origin | None]] = IdentityMemo()
-
 COMPACTION_TYPE = "compaction"
 """The type of a block that contains a provider's own summary. The provider ignores all earlier messages."""
 
@@ -338,14 +337,8 @@ def find_compaction_origin(message: Message) -> Origin | None:
 
     After writing a summary, the provider ignores all messages before it.
     """
-    if message.role == "user":
-        return None
-    memo = _COMPACTION_ORIGINS.find(message)
-    if memo is None:
-        # The result is memoized, because every step calls this function for all messages.
-        notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION_TYPE)
-        memo = _COMPACTION_ORIGINS.store(message, (next((note.raw.origin for note in notes), None),))
-    return memo[0]
+    notes = (block for block in message.blocks if isinstance(block, OpaqueBlock) and block.type == COMPACTION_TYPE)
+    return next((note.raw.origin for note in notes), None)
 
 
 Conversation = tuple[Message, ...]
@@ -386,7 +379,7 @@ def ensure_unique_call_ids(message: AssistantMessage, conversation: Conversation
     Some providers send no IDs or use the same ID in several answers, while other providers reject duplicate IDs. The
     raw block keeps the provider's ID. Requests contain the unique ID.
     """
-    taken = {call.id for earlier in conversation if isinstance(earlier, AssistantMessage) for call in earlier.tool_uses}
+    taken = {block.id for earlier in conversation for block in earlier.blocks if isinstance(block, ToolUseBlock)}
     blocks: list[ContentBlock] = []
     for block in message.blocks:
         if isinstance(block, ToolUseBlock):

@@ -322,6 +322,11 @@ class MessageAccumulator:
     def is_finished(self) -> bool:
         return self._stop_reason is not None
 
+    @property
+    def is_between_blocks(self) -> bool:
+        """Whether a block is complete and no other block has started, which is so shortly before the message ends."""
+        return bool(self._blocks) and not self._open_blocks
+
     def apply(self, event: StreamEvent) -> bool:
         """Apply the event. Return False if the event was ignored because it does not match an open block."""
         unmatched: UnmatchedEvent | None = None

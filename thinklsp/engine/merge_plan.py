@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
 
 from thinklsp.core.edits import FileEdit, is_blank
 from thinklsp.engine.results import FileStatus, HunkCounts, count_unsent_hunks
@@ -247,7 +248,9 @@ def _join_changes(earlier: _NetChange, write: PlannedWrite, uri: str) -> _NetCha
 def _revert_change(net: _NetChange) -> FileEdit:
     is_renamed = normalize_uri(net.uri) != normalize_uri(net.old_uri)
     if is_renamed and net.before is not None and net.after is not None:
-        return FileEdit(net.uri, net.path, net.after, net.before, new_uri=net.old_uri, new_path=net.path)
+        # The ledger keeps only the path before the rename.
+        path = unquote(net.uri.rpartition("/")[2])
+        return FileEdit(net.uri, path, net.after, net.before, new_uri=net.old_uri, new_path=net.path)
     if net.after is None:
         return FileEdit(net.old_uri, net.path, None, net.before)
     return FileEdit(net.uri, net.path, net.after, net.before)

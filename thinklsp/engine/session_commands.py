@@ -389,8 +389,8 @@ def _build_entry(summary: SessionSummary, busy: bool) -> dict[str, Any]:
         "steps": summary.steps,
         "messages": summary.messages,
         "usage": serialize_usage(summary.usage),
-        "created": _format_time(summary.created),
-        "updated": _format_time(summary.updated),
+        "created": format_time(summary.created),
+        "updated": format_time(summary.updated),
         "size": summary.size,
         "busy": busy,
     }
@@ -402,11 +402,12 @@ def _build_archive_entry(archive: Archive) -> dict[str, Any]:
         "note": archive.note,
         "messages": archive.messages,
         "steps": archive.steps,
-        "made": _format_time(archive.created),
+        "made": format_time(archive.created),
     }
 
 
-def _format_time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
+    """Format a time in UTC as in RFC 3339."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

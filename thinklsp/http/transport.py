@@ -89,10 +89,14 @@ class HttpResponse:
             body += chunk
         return bytes(body[:limit])
 
-    async def drain(self) -> None:
-        """Read to the end of the body for a short time. Data and errors are ignored."""
+    def stop_batching(self) -> None:
+        """Return the next data without waiting for more, because the answer is almost complete."""
         if self._connection is not None:
             self._connection.stop_batching()
+
+    async def drain(self) -> None:
+        """Read to the end of the body for a short time. Data and errors are ignored."""
+        self.stop_batching()
         try:
             async with asyncio.timeout(self._limits.timeouts.drain):
                 while await self._take_chunk() is not None:

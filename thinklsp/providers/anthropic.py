@@ -19,7 +19,6 @@ from thinklsp.core.choices import EFFORTS
 from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.images import encode_base64
 from thinklsp.core.messages import (
-    AssistantMessage,
     ContentBlock,
     Conversation,
     ImageBlock,
@@ -27,6 +26,7 @@ from thinklsp.core.messages import (
     Origin,
     StopReason,
     TextBlock,
+    ToolSpec,
     ToolUseBlock,
     UserBlock,
     UserMessage,
@@ -67,6 +67,7 @@ from thinklsp.providers.encoding import (
     CallNames,
     EncodedParts,
     Wire,
+    cache_encoded_tool,
     encode_body,
     extend_encoded,
     open_state,
@@ -105,11 +106,8 @@ class AnthropicAdapter(Adapter):
         if request.system:
             body["system"] = [_mark_cached({"type": "text", "text": request.system})]
         if request.tools:
-            *tools, last = (
-                {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-                for tool in request.tools
-            )
-            body["tools"] = [*tools, _mark_cached(last)]
+            *tools, last = map(_encode_tool, request.tools)
+            body["tools"] = [*tools, extend_encoded(last, _mark_cached(last), _CACHE_CONTROL, b"}")]
         body["messages"] = _mark_breakpoints(messages)
         return HttpRequest(
             endpoint.build_url("/v1/messages"),
@@ -139,6 +137,11 @@ class AnthropicAdapter(Adapter):
             read_limit(content, "max_input_tokens"),
             read_limit(content, "max_tokens"),
         )
+
+
+@cache_encoded_tool
+def _encode_tool(tool: ToolSpec) -> Wire:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
 
 
 def _build_headers(headers: dict[str, str], betas: Sequence[str] = ()) -> dict[str, str]:
@@ -213,7 +216,13 @@ def _build_messages(conversation: Conversation, origin: Origin) -> list[Wire]:
     for role, following in groupby(conversation, attrgetter("role")):
         run, is_user = list(following), role == "user"
         if not is_user:
-            names = _name_calls(run, origin, calls)
+            # The ids in the conversation, and those in the request.
+            names = {
+                block.id: calls.claim(block.id, block.id if _is_issued(block, origin) else None)
+                for message in run
+                for block in message.blocks
+                if isinstance(block, ToolUseBlock)
+            }
         if len(run) > 1 or (not is_user and run[0] is conversation[-1]):
             messages.append(_join_messages(run, names, origin, paused=run[-1] is conversation[-1]))
         else:
@@ -221,11 +230,8 @@ def _build_messages(conversation: Conversation, origin: Origin) -> list[Wire]:
     return messages
 
 
-def _name_calls(run: Sequence[Message], origin: Origin, names: CallNames) -> dict[str, str]:
-    """Map each tool call's ID in the conversation to its ID in the request."""
-    calls = (call for message in run if isinstance(message, AssistantMessage) for call in message.tool_uses)
-    own = ((call.id, call.id if call.raw is not None and call.raw.is_issued_by(origin) else None) for call in calls)
-    return {call_id: names.claim(call_id, issued_id) for call_id, issued_id in own}
+def _is_issued(block: ContentBlock, origin: Origin) -> bool:
+    return block.raw is not None and block.raw.is_issued_by(origin)
 
 
 def _join_messages(run: Sequence[Message], names: Mapping[str, str], origin: Origin, *, paused: bool = False) -> Wire:
@@ -267,7 +273,7 @@ def _encode_assistant_block(block: ContentBlock, origin: Origin, names: Mapping[
     """
     if isinstance(block, TextBlock) and not block.text.strip():
         return None
-    issued = open_state(block.raw, origin) if block.raw is not None and block.raw.is_issued_by(origin) else None
+    issued = open_state(block.raw, origin) if block.raw is not None and _is_issued(block, origin) else None
     if isinstance(block, ToolUseBlock):
         rebuilt = {"type": "tool_use", "id": "", "name": sanitize_name(block.name), "input": block.input or {}}
         return (issued or rebuilt) | {"id": names[block.id]}

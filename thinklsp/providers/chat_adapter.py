@@ -43,6 +43,7 @@ from thinklsp.providers.encoding import (
     CallNames,
     EncodedParts,
     Wire,
+    cache_encoded_tool,
     encode_body,
     format_result,
     sanitize_name,
@@ -119,6 +120,7 @@ class OpenAiChatAdapter(Adapter):
         return Capabilities(models=tuple(items_by_id), windows=windows)
 
 
+@cache_encoded_tool
 def _encode_tool(tool: ToolSpec) -> Wire:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}

@@ -14,7 +14,15 @@ from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar
 
 from thinklsp.core.json_codec import ChunkedBody, encode_json
-from thinklsp.core.messages import ContentBlock, ConversationPart, IdentityMemo, OpaqueState, Origin, ToolResultBlock
+from thinklsp.core.messages import (
+    ContentBlock,
+    ConversationPart,
+    IdentityMemo,
+    OpaqueState,
+    Origin,
+    ToolResultBlock,
+    ToolSpec,
+)
 
 Wire = dict[str, Any]
 
@@ -91,6 +99,11 @@ def open_state(state: OpaqueState, origin: Origin) -> dict[str, Any]:
     """Return the JSON object in an opaque state. Raise ValueError unless `origin` issued the state."""
     fields: dict[str, Any] = json.loads(state.reveal_for(origin))
     return fields
+
+
+def cache_encoded_tool(make: Callable[[ToolSpec], Wire]) -> Callable[[ToolSpec], Wire]:
+    """Encode each tool definition once, because every request contains the same definitions."""
+    return lru_cache(maxsize=256)(lambda tool: EncodedJson(make(tool)))
 
 
 class CallNames:

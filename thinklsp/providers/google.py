@@ -28,6 +28,7 @@ from thinklsp.core.messages import (
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
+    ToolSpec,
     ToolUseBlock,
     UserMessage,
 )
@@ -57,7 +58,7 @@ from thinklsp.providers.decoding import (
     read_limit,
     read_text,
 )
-from thinklsp.providers.encoding import EMPTY_TEXT, EncodedParts, Wire, encode_body, sanitize_name
+from thinklsp.providers.encoding import EMPTY_TEXT, EncodedParts, Wire, cache_encoded_tool, encode_body, sanitize_name
 from thinklsp.providers.error_reports import ErrorReport
 from thinklsp.providers.failures import OutputRejected, classify_event
 
@@ -79,11 +80,7 @@ class GoogleAdapter(Adapter):
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         body["contents"] = _build_contents(conversation, origin, signed_calls=_is_signature_required(request.model))
         if request.tools:
-            declared = [
-                {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema}
-                for tool in request.tools
-            ]
-            body["tools"] = [{"functionDeclarations": declared}]
+            body["tools"] = [{"functionDeclarations": [_encode_tool(tool) for tool in request.tools]}]
         if config := _build_generation_config(request):
             body["generationConfig"] = config
         if token is not None:
@@ -107,6 +104,11 @@ class GoogleAdapter(Adapter):
         content = parse_json_object(body)
         window, cap = read_limit(content, "inputTokenLimit"), read_limit(content, "outputTokenLimit")
         return None if window is None and cap is None else Capabilities(context_window=window, max_tokens=cap)
+
+
+@cache_encoded_tool
+def _encode_tool(tool: ToolSpec) -> Wire:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.input_schema}
 
 
 def _build_generation_config(request: ModelRequest) -> Wire:

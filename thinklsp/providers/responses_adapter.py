@@ -34,6 +34,7 @@ from thinklsp.providers.encoding import (
     CallNames,
     EncodedParts,
     Wire,
+    cache_encoded_tool,
     encode_body,
     format_result,
     sanitize_name,
@@ -102,6 +103,7 @@ def _build_reasoning(thinking: Thinking) -> Wire:
             assert_never(thinking.form)
 
 
+@cache_encoded_tool
 def _encode_tool(tool: ToolSpec) -> Wire:
     """Encode a tool definition. `strict` is off, because strict mode makes every optional argument required."""
     return {

@@ -153,7 +153,8 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     own = {key: value for key, value in raw.items() if not UserFile.is_section(key, value)}
     rest = _collect(_flatten(own, spell=_to_camel))
     strange = {to_snake_case(key) for key in rest.keys() - KEYS if not key.startswith("$")}
-    unknown = describe_unknown_settings(strange, [to_snake_case(key) for key in KEYS], " in your config.toml")
+    known = [*map(to_snake_case, KEYS), *UserFile.model_fields, "mcp.servers"]
+    unknown = describe_unknown_settings(strange, known, " in your config.toml")
     flat = {key: value for key, value in rest.items() if key in KEYS}
     variables = _collect(read_environment(environment))
     unchecked = UserSettings(file, path, flat, variables, environment)

@@ -338,10 +338,10 @@ class FileWalk:
             if listing is None or folder.path is None:
                 continue
             included = rules.filter_listing(folder.path.parts, listing, should_stop)
-            for place in self._build_places(folder, self._filter_names(start, folder.path.parts, included.files)):
-                if place.key not in visited_keys:
-                    visited_keys.add(place.key)
-                    places.append(place)
+            listed = self._build_places(folder, self._filter_names(start, folder.path.parts, included.files))
+            places += (new := [place for place in listed if place.key not in visited_keys])
+            if len(self._starts) > 1:  # Two starts may be one folder.
+                visited_keys.update(place.key for place in new)
             # A nested workspace folder is traversed separately, under its own name.
             below = self._build_places(folder, included.directories)
             waiting += ((start, rules, place) for place in below if place.key not in own)

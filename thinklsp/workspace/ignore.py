@@ -42,11 +42,15 @@ _WILD = re.compile(r"(?<!\\)(?:\\\\)*[*?\[]")
 _ANY_FOLDER = re.compile(r"\*\*+")
 # Any character of a name. The null character separates the names of a listing.
 _ANY = r"[^/\0]"
+_ANY_FOLDERS = f"(?:{_ANY}+/)*"
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The pattern in one line of `.gitignore`, with the only folder in which it can match, if known.
+    """The pattern in one line of `.gitignore`.
+
+    `folder` matches the folders in which the pattern can match, with a slash behind each name. It is None for a pattern
+    that can match in every folder.
 
     `regex` matches the path, or the name if `is_name_only` is true. `last` is the last name, or its regular expression.
     """
@@ -75,9 +79,10 @@ def parse_pattern(text: str, *, ignores: bool = True) -> Pattern | None:
     # A pattern that ends in `**` matches everything in the folder.
     names += ["*"] if "/" in text and _ANY_FOLDER.fullmatch(names[-1]) else []
     try:
-        regex, last = re.compile(_translate_path(names)), _translate_name(names[-1])
-        is_anywhere = "/" not in text or any(map(_ANY_FOLDER.fullmatch, names))
-        folder = None if is_anywhere else re.compile("/".join(map(_translate_name, names[:-1])))
+        path, last = _translate_path(names), _translate_name(names[-1])
+        above = path.removesuffix(last)
+        is_anywhere = "/" not in text or above == _ANY_FOLDERS
+        regex, folder = re.compile(path), None if is_anywhere else re.compile(above)
     except (ValueError, re.error):
         return None
     is_wild = _WILD.search(names[-1]) is not None
@@ -99,7 +104,7 @@ def _translate_path(names: Sequence[str]) -> str:
     if not others:
         return first
     middle = "".join(f"(?>(?:{_ANY}+/)*?{group}/)" for group in others[:-1])
-    return (f"{first}/" if first else "") + middle + f"(?:{_ANY}+/)*{others[-1]}"
+    return (f"{first}/" if first else "") + middle + _ANY_FOLDERS + others[-1]
 
 
 def _translate_name(name: str) -> str:
@@ -160,7 +165,7 @@ class _IgnoreFile:
 
     def find_candidates(self, folder: tuple[str, ...], names: Sequence[str]) -> set[str]:
         """Return the names in a folder that a pattern may match. A search in all names is fast, because few match."""
-        path = "/".join(folder)
+        path = "/".join((*folder, ""))
         if any(each.fullmatch(path) for each in self._folders):
             return set(names)
         found = set(self._names.intersection(names))

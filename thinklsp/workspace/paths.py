@@ -158,18 +158,22 @@ class Root(AbstractContextManager["Root"]):
 
     def list(self, path: RelPath) -> Listing | None:
         """Return the contents of a folder, or None if the folder does not exist."""
-        names: dict[FileKind, list[str]] = {"directory": [], "file": [], "link": [], "other": []}
+        directories, files, links = list[str](), list[str](), list[str]()
         try:
             with self._open_below(path.parts, path.label) as folder, os.scandir(folder) as entries:
                 for entry in entries:
-                    is_folder, is_file = entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)
-                    kind: FileKind = "directory" if is_folder else "file" if is_file else "other"
-                    names["link" if entry.is_symlink() else kind].append(entry.name)
+                    # Most entries are files, for which one question is enough.
+                    if entry.is_file(follow_symlinks=False):
+                        files.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.name)
+                    elif entry.is_symlink():
+                        links.append(entry.name)
         except FileNotFoundError:
             return None
         except OSError as error:
             refuse(quote_path(path.label), error)
-        return Listing(*(tuple(sorted(names[kind])) for kind in ("directory", "file", "link")))
+        return Listing(*(tuple(sorted(names)) for names in (directories, files, links)))
 
     def check_writable(self, path: RelPath) -> None:
         """Raise PathRefused if the file at this path must not be created or changed."""
