@@ -206,6 +206,9 @@ class _Driven(Driver):
         await self.window.row("high").click()
         await self.window.shows(r" · high$")
         assert effort_of(await self.answered("hello")) == "high"
+        # The choice is a setting now, so it outlives the window, and the last word wins.
+        await self.window.set(thinklsp__effort=None)
+        await self.window.shows(r" · auto$")
 
     async def knows(self) -> None:
         await another_server_is_heard(self.trial, self.window, self.ask_to)

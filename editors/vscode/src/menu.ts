@@ -1,11 +1,12 @@
 /** The menu of the status bar item, and the lists that it opens. */
 
-import { type QuickPickItem, QuickPickItemKind, commands, window } from 'vscode';
+import { type QuickPickItem, QuickPickItemKind, commands, window, workspace } from 'vscode';
 import { cost } from './chat/figures';
 import { modelFacts, providerName } from './chat/models';
 import { WAYS, isOffline } from './first-run';
 import type { Choice, Model, UsageReport } from './protocol';
 import { explain, inform, told } from './said';
+import { isTour } from './tour';
 import type { Turns } from './turns';
 
 interface Entry extends QuickPickItem {
@@ -166,11 +167,25 @@ export async function choose(turns: Turns, key: Chosen, changed: () => void, ses
     if (!value) {
         return;
     }
-    const made = await told(() => turns.ask<Choice>(`thinklsp.${key}`, { value, sessionId }));
+    const made = await told(() => decide(turns, key, value, sessionId));
     if (made?.notice) {
         void inform(made.notice);
     }
     changed();
+}
+
+/** Sets a value for a session or, without one, in the user's or the workspace's settings, so that it outlives the window. */
+export async function decide(turns: Turns, key: Chosen, value: string, sessionId?: string): Promise<Choice> {
+    const answer = await turns.ask<Choice>(`thinklsp.${key}`, { value, sessionId });
+    if (sessionId === undefined && !isTour()) {
+        const settings = workspace.getConfiguration('thinklsp');
+        const write = (name: string, to: string) => settings.update(name, to, settings.inspect(name)?.workspaceValue === undefined);
+        await write(key === 'thinking' ? 'thinking.mode' : key, value);
+        if (key === 'effort' && settings.get('thinking.mode') === 'ultra') {
+            await write('thinking.mode', 'auto');
+        }
+    }
+    return answer;
 }
 
 function valueItem(value: string, now: Choice): Value {
