@@ -185,7 +185,7 @@ class Toad(FilePeer):
 
 
 class Avante(FilePeer):
-    """Joins the lines of an open file by line feeds, without the last line break. It writes the disk and opens it again.
+    """Joins the lines of an open file by line feeds, without the last one. It writes the disk and opens it again.
 
     A write that fails has a result, too. Neovim does not open an unsaved file again; then a write has no answer.
     """

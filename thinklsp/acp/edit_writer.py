@@ -224,11 +224,7 @@ class EditWriter:
         """Record an edit, write it and record the result."""
         try:
             intent = await self._store.record_intent(
-                self._session_id,
-                self._folders.key,
-                origin.turn_id,
-                [to_planned_write(sent)],
-                is_undo=origin.is_undo,
+                self._session_id, self._folders.key, origin.turn_id, [to_planned_write(sent)], is_undo=origin.is_undo
             )
         except SessionError as error:
             return _refuse(file, str(error))
