@@ -141,7 +141,7 @@ def strip_trailing(text: str) -> str:
 
 
 class CodeCompanion(FilePeer):
-    """Reads the disk, also for open files. A missing file is empty; unknown requests have no answer.
+    """Reads the disk with line feeds, also for open files. A missing file is empty; unknown requests have no answer.
 
     A write replaces the lines of an open file by the text cut at its line breaks, so that the text's last line break
     becomes an empty line, and saves. A file that is not open gets the very text.
@@ -151,7 +151,7 @@ class CodeCompanion(FilePeer):
     capabilities: ClassVar[Json] = FILES
 
     def read(self, path: str) -> str:
-        return _disk(path) if os.path.exists(path) else ""
+        return _disk(path).replace("\r\n", "\n") if os.path.exists(path) else ""
 
     def write(self, path: str, content: str) -> Json:
         if path in self.buffers:

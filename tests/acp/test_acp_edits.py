@@ -151,12 +151,14 @@ async def test_line_break_that_the_client_adds_to_the_last_line_stays(begin: Beg
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-async def test_line_breaks_that_the_client_leaves_out_stay(begin: Begin, end: str) -> None:
+@pytest.mark.parametrize("peer", [Avante, CodeCompanion])
+async def test_line_breaks_that_the_client_does_not_show_stay(begin: Begin, peer: Any, end: str) -> None:
     script = [*EDITS, answer(edit_file("a.py", "line 3", "changed 3")), say("Done.")]
-    talk = await begin(*script, files=FILES, peer=Avante)
+    talk = await begin(*script, files=FILES, peer=peer)
     file = talk.root / "a.py"
     file.write_text(LINES, newline=end)
-    talk.peer.open("a.py")
+    if peer is Avante:
+        talk.peer.open("a.py")
     assert await talk.prompt("Change 7.") == "end_turn"
     changed = CHANGED.replace("\n", end).encode()
     assert file.read_bytes() == changed

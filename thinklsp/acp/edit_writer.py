@@ -242,7 +242,7 @@ class EditWriter:
         try:
             await self._client.write_text(path, sent.after)
             if "\r\n" in (earlier.text or "") and "\r" not in sent.after and await self._is_on_disk(sent):
-                # avante.nvim shows line feeds for all line breaks, and writes them.
+                # Some clients, such as avante.nvim, show line feeds for all line breaks, and write them.
                 await self._client.write_text(path, sent.after.replace("\n", "\r\n"))
             state = await self._files.read_state(sent.uri)
             if _has_added_line(state, sent.after):
