@@ -150,15 +150,21 @@ async def test_line_break_that_the_client_adds_to_the_last_line_stays(begin: Beg
     assert (talk.root / "b.py").read_text() == "y = 2\n"
 
 
-async def test_line_break_that_the_client_leaves_out_stays(begin: Begin) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("peer", [Avante, CodeCompanion])
+async def test_line_breaks_that_the_client_does_not_show_stay(begin: Begin, peer: Any, end: str) -> None:
     script = [*EDITS, answer(edit_file("a.py", "line 3", "changed 3")), say("Done.")]
-    talk = await begin(*script, files=FILES, peer=Avante)
-    talk.peer.open("a.py")
+    talk = await begin(*script, files=FILES, peer=peer)
+    file = talk.root / "a.py"
+    file.write_text(LINES, newline=end)
+    if peer is Avante:
+        talk.peer.open("a.py")
     assert await talk.prompt("Change 7.") == "end_turn"
-    assert (talk.root / "a.py").read_text() == CHANGED
+    changed = CHANGED.replace("\n", end).encode()
+    assert file.read_bytes() == changed
     assert await talk.prompt("Change 3.") == "end_turn"
     assert await talk.prompt("/undo") == "end_turn"
-    assert (talk.root / "a.py").read_text() == CHANGED
+    assert file.read_bytes() == changed
     assert talk.edit_statuses() == ["completed"] * 3
 
 

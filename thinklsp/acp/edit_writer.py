@@ -224,11 +224,7 @@ class EditWriter:
         """Record an edit, write it and record the result."""
         try:
             intent = await self._store.record_intent(
-                self._session_id,
-                self._folders.key,
-                origin.turn_id,
-                [to_planned_write(sent)],
-                is_undo=origin.is_undo,
+                self._session_id, self._folders.key, origin.turn_id, [to_planned_write(sent)], is_undo=origin.is_undo
             )
         except SessionError as error:
             return _refuse(file, str(error))
@@ -242,9 +238,12 @@ class EditWriter:
         path = self._folders.find_path(sent.uri)
         if path is None:
             return _Write("refused", "the file is outside the folders of this session")
-        reason, state = "", None
+        reason, state, earlier = "", None, await self._files.read_disk_state(sent.uri)
         try:
             await self._client.write_text(path, sent.after)
+            if "\r\n" in (earlier.text or "") and "\r" not in sent.after and await self._is_on_disk(sent):
+                # Some clients, such as avante.nvim, show line feeds for all line breaks, and write them.
+                await self._client.write_text(path, sent.after.replace("\n", "\r\n"))
             state = await self._files.read_state(sent.uri)
             if _has_added_line(state, sent.after):
                 state = None
@@ -256,7 +255,13 @@ class EditWriter:
         except TimeoutError:
             reason = "the editor did not answer when it was asked to write the file"
         state = state or await self._files.read_state(sent.uri)
-        return await asyncio.to_thread(_judge, sent, state, path, reason)
+        write = await asyncio.to_thread(_judge, sent, state, path, reason)
+        if write.outcome == "refused" and await self._is_on_disk(sent):
+            return _Write("unknown", "the file on disk has the edit, but the editor shows its earlier text")
+        return write
+
+    async def _is_on_disk(self, sent: FileEdit) -> bool:
+        return (await self._files.read_disk_state(sent.uri)).text == sent.after
 
     async def _write_disk(self, sent: FileEdit) -> _Write:
         outcome = (await asyncio.to_thread(apply_to_disk, EditSet((sent,)), self._folders.create_view()))[0]

@@ -166,7 +166,8 @@ def check_directory(path: str, field: str) -> str:
 
 def _restore_end(text: str | None, on_disk: str | None) -> str | None:
     """Add the last line break, which avante.nvim leaves out, if the text is otherwise that on disk."""
-    return on_disk if text is not None and on_disk == f"{text}\n" else text
+    is_left_out = on_disk is not None and on_disk.replace("\r\n", "\n") == f"{text}\n"
+    return f"{text}\n" if is_left_out else text
 
 
 class ClientFiles(NoEditor):
