@@ -141,7 +141,7 @@ def strip_trailing(text: str) -> str:
 
 
 class CodeCompanion(FilePeer):
-    """Reads the disk, also for open files. A missing file is empty; unknown requests have no answer.
+    """Reads the disk with line feeds, also for open files. A missing file is empty; unknown requests have no answer.
 
     A write replaces the lines of an open file by the text cut at its line breaks, so that the text's last line break
     becomes an empty line, and saves. A file that is not open gets the very text.
@@ -151,7 +151,7 @@ class CodeCompanion(FilePeer):
     capabilities: ClassVar[Json] = FILES
 
     def read(self, path: str) -> str:
-        return _disk(path) if os.path.exists(path) else ""
+        return _disk(path).replace("\r\n", "\n") if os.path.exists(path) else ""
 
     def write(self, path: str, content: str) -> Json:
         if path in self.buffers:
@@ -182,6 +182,32 @@ class Toad(FilePeer):
         except OSError:
             raise Refuse(-32603, "Failed to write file") from None
         return {}
+
+
+class Avante(FilePeer):
+    """Joins the lines of an open file by line feeds, without the last one. It writes the disk and opens it again.
+
+    A write that fails has a result, too. Neovim does not open an unsaved file again; then a write has no answer.
+    """
+
+    name = "avante.nvim"
+    capabilities: ClassVar[Json] = FILES
+
+    def read(self, path: str) -> str:
+        text = self.buffers[path].text.removesuffix("\n") if path in self.buffers else _disk(path)
+        return text.replace("\r", "")
+
+    def write(self, path: str, content: str) -> Json:
+        is_unsaved = path in self.buffers and self.buffers[path].text != _disk(path)
+        try:
+            Path(path).write_bytes(content.encode())
+        except OSError:
+            return f"Failed to write file: {path}"
+        if is_unsaved:
+            raise NoAnswer
+        if path in self.buffers:
+            self.buffers[path] = Buffer(content)
+        return None
 
 
 class ReadOnly(FakeZed):

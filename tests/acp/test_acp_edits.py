@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.acp.conftest import Begin
-from tests.acp.fake_zed import CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
+from tests.acp.fake_zed import Avante, CodeCompanion, FakeZed, NoFiles, ReadOnly, Toad, strip_trailing
 from tests.acp.talk import Talk, diffs
 from tests.e2e.acting import edit_file, read_file, say, write_file
 from tests.support.outside import said
@@ -150,6 +150,24 @@ async def test_line_break_that_the_client_adds_to_the_last_line_stays(begin: Beg
     assert (talk.root / "b.py").read_text() == "y = 2\n"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("peer", [Avante, CodeCompanion])
+async def test_line_breaks_that_the_client_does_not_show_stay(begin: Begin, peer: Any, end: str) -> None:
+    script = [*EDITS, answer(edit_file("a.py", "line 3", "changed 3")), say("Done.")]
+    talk = await begin(*script, files=FILES, peer=peer)
+    file = talk.root / "a.py"
+    file.write_text(LINES, newline=end)
+    if peer is Avante:
+        talk.peer.open("a.py")
+    assert await talk.prompt("Change 7.") == "end_turn"
+    changed = CHANGED.replace("\n", end).encode()
+    assert file.read_bytes() == changed
+    assert await talk.prompt("Change 3.") == "end_turn"
+    assert await talk.prompt("/undo") == "end_turn"
+    assert file.read_bytes() == changed
+    assert talk.edit_statuses() == ["completed"] * 3
+
+
 @pytest.mark.parametrize("peer", [FakeZed, CodeCompanion, Toad])
 async def test_new_file_has_no_old_text(begin: Begin, peer: Any) -> None:
     talk = await begin(answer(write_file("new.py", "z = 1\n")), say("Done."), files=FILES, peer=peer)
@@ -169,9 +187,10 @@ async def test_empty_file_that_exists_is_not_new(begin: Begin) -> None:
     assert diffs(question["toolCall"])[0]["oldText"] == ""
 
 
-async def test_folder_is_not_made_for_the_client(begin: Begin) -> None:
-    """Toad cannot write there; the file is told as failed, with a sentence."""
-    talk = await begin(answer(write_file("sub/new.py", "z = 1\n")), say("Done."), peer=Toad)
+@pytest.mark.parametrize("peer", [Toad, Avante])
+async def test_folder_is_not_made_for_the_client(begin: Begin, peer: Any) -> None:
+    """The client cannot write there; the file is told as failed, with a sentence."""
+    talk = await begin(answer(write_file("sub/new.py", "z = 1\n")), say("Done."), peer=peer)
     assert await talk.prompt("Write it.") == "end_turn"
     assert not (talk.root / "sub").exists()
     assert talk.edit_statuses() == ["failed"]

@@ -1,6 +1,6 @@
 """A small MCP server of the older era: `small_mcp_server.py TOOLS.json` lists the tools in the file. A call returns its
 arguments, or what TOOLS.results contains for the tool: a list of content, or the schema of a form for the user, whose
-answer is returned.
+answer is returned. It lists the tools after it has read the pipe TOOLS.wait, and then writes to the pipe TOOLS.next.
 """
 
 import json
@@ -16,6 +16,7 @@ RESULTS = {
     "tools/list": {"tools": json.loads(Path(sys.argv[1]).read_text("utf-8"))},
 }
 RESULTS_PATH = Path(sys.argv[1]).with_suffix(".results")
+WAIT, NEXT = RESULTS_PATH.with_suffix(".wait"), RESULTS_PATH.with_suffix(".next")
 RETURNED = json.loads(RESULTS_PATH.read_text("utf-8")) if RESULTS_PATH.exists() else {}
 
 
@@ -34,6 +35,9 @@ for line in sys.stdin:
     request = json.loads(line)
     if "id" not in request:
         continue
+    lists = request["method"] == "tools/list"
+    if lists and WAIT.exists():
+        WAIT.read_bytes()
     if request["method"] in RESULTS:
         answer = {"result": RESULTS[request["method"]]}
     elif request["method"] == "tools/call":
@@ -46,3 +50,5 @@ for line in sys.stdin:
         answer = {"error": {"code": -32601, "message": "unknown method"}}
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}) + "\n")
     sys.stdout.flush()
+    if lists and NEXT.exists():
+        NEXT.write_bytes(b"")

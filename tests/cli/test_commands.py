@@ -202,6 +202,22 @@ def test_a_file_with_a_mistake_keeps_a_server_from_starting(cli):
     assert "serve.max_clients" in done.stderr
 
 
+@pytest.mark.parametrize("variable", ["THINKLSP_CONFIG", "THINKLSP_ADMIN_CONFIG", "THINKLSP_STATE_DIR"])
+def test_a_relative_path_keeps_a_server_from_starting(cli, variable):
+    """Otherwise other files would count, which may lack users, budgets and the database."""
+    done = cli.run("--ws", "127.0.0.1:0", **{variable: "own.toml"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{variable} is ignored because it is a relative path" in done.stderr
+
+
+def test_a_server_names_settings_that_it_ignores(cli):
+    own = cli.folder / "own.toml"
+    own.write_text('[stor]\nurl = "postgresql://127.0.0.1/db"\n')
+    own.chmod(0o600)
+    done = cli.run("--ws", "127.0.0.1:0", "--token-file", "missing", THINKLSP_CONFIG=str(own))
+    assert "Unknown setting `stor.url` in your config.toml." in done.stderr
+
+
 def test_on_a_terminal_it_says_that_it_waits_for_an_editor(cli):
     with cli.terminal() as terminal:
         terminal.until("waiting for LSP messages")

@@ -61,7 +61,7 @@ def test_all_servers_are_listed_with_their_states(cli, inside, tools):
 def test_a_server_is_tested_and_its_tools_are_listed(inside, tools):
     done = inside("mcp", "test", "small")
     assert done.returncode == 0, done
-    assert "protocol 2025-11-25 · 1 tools" in done.stdout
+    assert "protocol 2025-11-25 · 1 tool\n" in done.stdout
     report = json.loads(inside("mcp", "tools", "small", "--json").stdout)
     [tool] = report["tools"]
     assert (tool["name"], tool["modelName"], tool["pin"]) == ("add", "mcp__small__add", "new")
@@ -72,7 +72,7 @@ def test_a_server_that_fails_is_explained(cli, inside, tools):
     write_config(cli, '[mcp.servers.gone]\ncommand = "/nonexistent/program"\n')
     done = inside("mcp", "test", "gone")
     assert done.returncode == 1
-    assert "Last error: The MCP server `gone` cannot be run" in done.stdout
+    assert "Last error: The MCP server `gone` cannot be run: `/nonexistent/program`: no such file" in done.stdout
     assert inside("mcp", "test", "other").stderr.startswith("thinklsp mcp: There is no MCP server `other`.")
 
 

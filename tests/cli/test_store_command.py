@@ -55,6 +55,9 @@ def test_a_team_begins_with_the_sessions_of_the_folder(
     assert "The tables are at version 3 already." in inside("store", "migrate").stdout
     refused = inside("store", "check")
     assert (refused.returncode, "would see the sessions of all users" in refused.stdout) == (1, True)
+    uncopied = inside("store", "copy", "to-database")
+    assert (uncopied.returncode, uncopied.stdout) == (1, "")
+    assert uncopied.stderr.startswith("thinklsp store: The session store at ")
     cli.environment[VARIABLE] = address(postgres.url, empty)
     checked = inside("store", "check")
     assert (checked.returncode, "Problem" in checked.stdout) == (0, False)

@@ -198,7 +198,7 @@ class _Driven(Driver):
     async def menu(self) -> None:
         await self.clear_messages()
         await self.window.status.click()
-        await self.window.row("tokens today").wait_for()
+        await self.window.row("today: ").wait_for()
         await self.picture("menu")
         await self.window.row("Effort").click()
         await self.window.row("xhigh").wait_for()
@@ -206,6 +206,9 @@ class _Driven(Driver):
         await self.window.row("high").click()
         await self.window.shows(r" · high$")
         assert effort_of(await self.answered("hello")) == "high"
+        # The choice is a setting now, so it outlives the window, and the last word wins.
+        await self.window.set(thinklsp__effort=None)
+        await self.window.shows(r" · auto$")
 
     async def knows(self) -> None:
         await another_server_is_heard(self.trial, self.window, self.ask_to)

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from tests.editors.trial import BROKEN, FILE, FIXED, Trial, prompt_of
+from tests.editors.vscode_beginning import step_of_model
 from tests.editors.vscode_driver import Driver, keyless, opened, run_steps
 from tests.editors.waiting import until
 from tests.editors.workbench import IDLE, Workbench
@@ -31,6 +32,7 @@ async def drive(trial: Trial, room: Path) -> None:
     async with opened(trial, room, "vscode-first", variables=variables) as window:
         driver = _FirstRun(trial, window, "vscode-first")
         steps = (
+            ("a step of the walkthrough is not done by opening its dialog", driver.dialog),
             ("from opening VS Code to the first offline edit", driver.offline),
             ("the menu and the doctor say offline", driver.said_offline),
             ("the status bar and the menu offer the same three ways", driver.status_bar),
@@ -49,6 +51,15 @@ async def drive(trial: Trial, room: Path) -> None:
 @dataclass
 class _FirstRun(Driver):
     clicks: int = 0
+
+    async def dialog(self) -> None:
+        step = await step_of_model(self.window)
+        await step.locator(".monaco-button", has_text="Set an API key").click()
+        await self.window.row("Anthropic").wait_for()
+        await self.window.page.keyboard.press("Escape")
+        await self.window.row("Anthropic").wait_for(state="hidden")
+        assert not await step.locator(".codicon.complete").count()
+        await self.window.command("View: Close All Editors")
 
     async def offline(self) -> str:
         """Count the clicks of a user who has a folder open and no key."""
@@ -82,6 +93,7 @@ class _FirstRun(Driver):
         await self.window.command("thinklsp: Doctor")
         await until(lambda: self.window.frame_says("It is offline"), "the report")
         await self.picture("doctor-offline")
+        await (await step_of_model(self.window)).locator(".codicon.complete").wait_for()
         await self.window.open(FILE)
 
     async def status_bar(self) -> None:
@@ -170,7 +182,7 @@ class _FirstRun(Driver):
 
     async def models(self) -> None:
         await self.window.status.click()
-        await self.window.row("tokens today").wait_for()
+        await self.window.row("today: ").wait_for()
         await self.window.row("Model").click()
         await self.window.row("per million tokens").wait_for()
         await self.window.row("Claude Opus 5.5").wait_for()

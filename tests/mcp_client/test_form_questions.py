@@ -44,6 +44,22 @@ async def test_each_field_is_a_question() -> None:
     assert user.questions[1].endswith("\nsure: ('Yes', 'No', 'Decline')")
 
 
+async def test_titles_and_descriptions_are_shown() -> None:
+    heroes = [{"const": "hero-1", "title": "Superman"}, {"const": "hero-2"}]
+    pets = {"enum": ["pet-1", "pet-2"], "enumNames": ["Cats", "Dogs"]}
+    user = User("Superman", "Dogs", "Ada")
+    fields = {
+        "hero": {"type": "string", "title": "Hero", "description": "Who saves us?", "oneOf": heroes},
+        "pet": {"type": "string", **pets}, "name": {**NAME, "description": "Your full name"},
+    }  # fmt: skip
+    assert await elicit(user, fields) == ({"hero": "hero-1", "pet": "pet-2", "name": "Ada"}, [])
+    asks = "The MCP server `sky` asks: Who?\n"
+    assert user.questions == [
+        f"{asks}Hero:\nWho saves us? ('Superman', 'hero-2', 'Decline')", f"{asks}pet: ('Cats', 'Dogs', 'Decline')",
+        f"{asks}name:\nYour full name",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("field", "wrong", "sentence", "right", "value"),
     [
@@ -89,6 +105,8 @@ async def test_form_without_an_input_is_declined_with_a_sentence() -> None:
         {"a": {"type": "object"}},
         {"a": {"type": "array", "items": NAME}},
         {"a": {}},
+        {"a": {"type": "string", "oneOf": [{"const": 1}]}},
+        {"a": {"type": "string", "oneOf": [1]}},
         {"a": 1},
         {"x" * 61: NAME},
         {"a": {"type": "string", "enum": [str(number) for number in range(9)]}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,8 +15,9 @@ import pytest
 
 from tests.mcp_client.accepted_form import offer
 from tests.mcp_client.driving import decline
-from tests.mcp_servers.conftest import SERVERS, Connect
+from tests.mcp_servers.conftest import SECONDS, SERVERS, Connect
 from tests.support.services import SIDES
+from thinklsp.core.errors import McpFailed
 from thinklsp.core.messages import ToolSpec
 from thinklsp.mcp_client.call_result import CallResult, ResultImage
 from thinklsp.mcp_client.connection import McpConnection
@@ -144,9 +146,56 @@ async def test_a_question_of_a_server_reaches_the_user(connect: Connect) -> None
     assert "decline" in text_of(declined)
 
 
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_killed_server_is_started_again(connect: Connect, name: str) -> None:
+    has_ended = asyncio.Event()
+
+    async def pause(_seconds: float) -> None:
+        has_ended.set()
+
+    connection = connect(name, pause)
+    await connection.start()
+    tools, pid = connection.tools, connection.server_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        await has_ended.wait()
+    await connection.start()
+    assert (connection.state, connection.tools) == ("ready", tools)
+    assert connection.server_pid not in (None, pid)
+
+
+async def test_calls_that_are_cancelled_or_killed_are_not_repeated(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+
+    async def begin_long_call() -> asyncio.Future[CallResult]:
+        running = asyncio.ensure_future(call(everything, "trigger-long-running-operation", duration=600, steps=600))
+        assert "here" in text_of(await call(everything, "echo", message="here"))
+        return running
+
+    cancelled = await begin_long_call()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    killed = await begin_long_call()
+    assert everything.state == "ready"
+    assert everything.server_pid is not None
+    os.kill(everything.server_pid, signal.SIGKILL)
+    with pytest.raises(McpFailed, match="outcome of the tool `trigger-long-running-operation` is unknown"):
+        await killed
+    assert "back" in text_of(await call(everything, "echo", message="back"))
+
+
 class Pages(BaseHTTPRequestHandler):
+    held = threading.Event()
+    release = threading.Event()
+
     def do_GET(self) -> None:
         is_page = self.path == "/page"
+        if self.path == "/held":
+            self.held.set()
+            self.release.wait()
         self.send_response(200 if is_page else 404)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
@@ -163,12 +212,19 @@ def site() -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
+        Pages.release.set()
         server.shutdown()
         thread.join()
 
 
-async def test_a_page_is_fetched(connect: Connect, site: str) -> None:
+async def test_a_page_is_fetched_and_a_fetch_cancelled(connect: Connect, site: str) -> None:
     fetch = connect("fetch")
     await fetch.start()
     assert "Words of a page." in text_of(await call(fetch, "fetch", url=f"{site}/page"))
     assert (await call(fetch, "fetch", url=f"{site}/missing")).is_error
+    held = asyncio.ensure_future(call(fetch, "fetch", url=f"{site}/held"))
+    assert await asyncio.to_thread(Pages.held.wait, SECONDS)
+    held.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await held
+    assert "Words of a page." in text_of(await call(fetch, "fetch", url=f"{site}/page"))

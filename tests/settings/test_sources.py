@@ -431,7 +431,8 @@ VARIABLES: list[tuple[str, str | None]] = [
 def test_an_unknown_variable_is_named_with_the_nearest(tmp_path: Path, name: str, meant: str | None) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[providers.openai]\napi_key_env = "THINKLSP_MY_KEY"')
-    valid = {"THINKLSP_EFFORT_BY_ACTION_FIX": "low", "THINKLSP_LOG_LEVEL": "error", "THINKLSP_STATE_DIR": "/x"}
+    valid = {"THINKLSP_EFFORT_BY_ACTION_FIX": "low", "THINKLSP_LOG_LEVEL": "error"}
+    valid |= {"THINKLSP_STATE_DIR": "/x", "THINKLSP_ADMIN_CONFIG": "/x"}
     value = valid.get(name, "a-value")
     problems = load_user_settings({name: value} | {"THINKLSP_CONFIG": str(config)}).problems
     assert len(problems) == (0 if meant is None else 1)

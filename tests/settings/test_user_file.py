@@ -135,6 +135,15 @@ def test_wrong_user_file_settings_are_reported_alone(tmp_path: Path) -> None:
     assert made.from_file == {"model": "m"}
 
 
+@pytest.mark.parametrize(
+    ("toml", "meant"),
+    [('[mcpServers.time]\ncommand = "x"', "mcp.servers"), ('[permision]\nallow = ["x"]', "permissions")],
+)
+def test_a_mistyped_section_is_named_with_the_nearest(tmp_path: Path, toml: str, meant: str) -> None:
+    [problem] = user(toml, tmp_path).problems
+    assert problem.endswith(f" in your config.toml. Did you mean `{meant}`?")
+
+
 GATEWAY = '[providers.anthropic]\nbase_url = "https://proxy.example"'
 
 COMMAND = 'api_key_command = ["false"]'

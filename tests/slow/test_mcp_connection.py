@@ -200,7 +200,8 @@ async def test_an_older_server_gets_answers_to_its_requests() -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (("/no/such/program",), "cannot be run: no such file or directory"),
+        (("/no/such/program",), "cannot be run: `/no/such/program`: no such file or directory"),
+        (("npx -y server",), "cannot be run: `npx -y server`: no such file or directory"),
     ],
 )
 async def test_a_program_that_cannot_be_run_ends_with_a_sentence(command: tuple[str, ...], reason: str) -> None:

@@ -168,12 +168,13 @@ def test_a_copy_holds_what_git_lists(tmp_path):
     assert (tmp_path / "copy" / "run").stat().st_mode & 0o100
 
 
-def test_a_copy_has_a_bound_and_an_end(tmp_path):
-    folder = tree(tmp_path / "ws", {str(number): "x" * 1000 for number in range(20)})
+@pytest.mark.parametrize("size", [0, 10_000], ids=["many files", "large files"])
+def test_a_copy_has_a_bound_and_an_end(tmp_path, size):
+    folder = tree(tmp_path / "ws", {str(number): "x" * size for number in range(20)})
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     with Root(str(folder)) as root:
         with pytest.raises(PathRefused, match="too much to copy"):
-            copy_folder(root, str(tmp_path / "one"), limit=10_000)
+            copy_folder(root, str(tmp_path / "one"), limit=50_000)
         copy_folder(root, str(tmp_path / "two"), should_stop=lambda: True)
     assert not list((tmp_path / "two").iterdir())

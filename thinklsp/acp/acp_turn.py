@@ -15,13 +15,7 @@ from thinklsp.acp.acp_session import AcpSession
 from thinklsp.acp.edit_writer import format_status
 from thinklsp.acp.initialization import SETUP_HINT
 from thinklsp.acp.peer import AUTHENTICATION_REQUIRED, AcpError
-from thinklsp.acp.session_client import (
-    NoAnswer,
-    Option,
-    OptionKind,
-    PermissionCancelled,
-    SessionClient,
-)
+from thinklsp.acp.session_client import NoAnswer, Option, OptionKind, PermissionCancelled, SessionClient
 from thinklsp.acp.updates import (
     ChunkKind,
     ToolStatus,
@@ -232,12 +226,10 @@ class TurnUpdates:
         window = self._turn.config.model.input_window
         if window is None:
             return
-        usage = event.usage
-        used = (
-            (usage.input_tokens or 0) + (usage.output_tokens or 0)
-            if isinstance(event, StepCommitted)
-            else event.tokens_after
-        )
+        if isinstance(event, StepCommitted):
+            used = (event.usage.input_tokens or 0) + (event.usage.output_tokens or 0)
+        else:
+            used = event.tokens_after
         update: dict[str, object] = {"sessionUpdate": "usage_update", "used": used, "size": window}
         cost = self._turn.session.usage.cost_usd
         if cost is not None:

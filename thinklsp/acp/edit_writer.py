@@ -224,11 +224,7 @@ class EditWriter:
         """Record an edit, write it and record the result."""
         try:
             intent = await self._store.record_intent(
-                self._session_id,
-                self._folders.key,
-                origin.turn_id,
-                [to_planned_write(sent)],
-                is_undo=origin.is_undo,
+                self._session_id, self._folders.key, origin.turn_id, [to_planned_write(sent)], is_undo=origin.is_undo
             )
         except SessionError as error:
             return _refuse(file, str(error))
@@ -242,9 +238,12 @@ class EditWriter:
         path = self._folders.find_path(sent.uri)
         if path is None:
             return _Write("refused", "the file is outside the folders of this session")
-        reason, state = "", None
+        reason, state, earlier = "", None, await self._files.read_disk_state(sent.uri)
         try:
             await self._client.write_text(path, sent.after)
+            if "\r\n" in (earlier.text or "") and "\r" not in sent.after and await self._is_on_disk(sent):
+                # Some clients, such as avante.nvim, show line feeds for all line breaks, and write them.
+                await self._client.write_text(path, sent.after.replace("\n", "\r\n"))
             state = await self._files.read_state(sent.uri)
             if _has_added_line(state, sent.after):
                 state = None
@@ -252,11 +251,17 @@ class EditWriter:
         except ClientError:
             if sent.before is None and self._writes_disk:
                 return await self._write_disk(sent)  # Some clients do not create the folder of a new file.
-            reason = _explain_failed_write(path)
+            reason = "the editor could not write the file"
         except TimeoutError:
             reason = "the editor did not answer when it was asked to write the file"
         state = state or await self._files.read_state(sent.uri)
-        return await asyncio.to_thread(_judge, sent, state, reason)
+        write = await asyncio.to_thread(_judge, sent, state, path, reason)
+        if write.outcome == "refused" and await self._is_on_disk(sent):
+            return _Write("unknown", "the file on disk has the edit, but the editor shows its earlier text")
+        return write
+
+    async def _is_on_disk(self, sent: FileEdit) -> bool:
+        return (await self._files.read_disk_state(sent.uri)).text == sent.after
 
     async def _write_disk(self, sent: FileEdit) -> _Write:
         outcome = (await asyncio.to_thread(apply_to_disk, EditSet((sent,)), self._folders.create_view()))[0]
@@ -310,7 +315,7 @@ def _has_added_line(state: FileState, text: str) -> bool:
     return text.endswith("\n") and state.text == f"{text}\n"
 
 
-def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
+def _judge(sent: FileEdit, state: FileState, path: str, reason: str) -> _Write:
     """Compare the text after a write with the text that was sent."""
     now = state.text
     if state.refusal is not None:
@@ -318,6 +323,8 @@ def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
     if now == sent.after:
         return _Write("applied", before=sent.before, after=now)
     if now is None or now == sent.before:
+        if not os.path.isdir(os.path.dirname(path)):
+            reason = "its folder does not exist, and the editor did not create it"
         return _Write("refused", reason or "the editor did not change the file")
     if reason:
         return _Write("unknown", reason)
@@ -328,12 +335,6 @@ def _judge(sent: FileEdit, state: FileState, reason: str) -> _Write:
     # Keep the other changes out of the edit, so that an undo keeps them.
     undone = merge_onto(now, sent.after or "", sent.before or "") if sent.before is not None else None
     return _Write("applied", before=undone.text if isinstance(undone, MergedText) else sent.before, after=now)
-
-
-def _explain_failed_write(path: str) -> str:
-    if os.path.isdir(os.path.dirname(path)):
-        return "the editor could not write the file"
-    return "its folder does not exist, and the editor did not create it"
 
 
 def _name_change(file: FileEdit) -> tuple[str, ToolKind]:

@@ -207,28 +207,27 @@ def read_prompt(blocks: Sequence[object], view: WorkspaceView) -> PromptContent:
             case TextContent(text=words):
                 _append_text(pieces, words)
             case LinkContent(uri=uri):
-                _append_word(pieces, _format_link(uri, view))
+                place = _find_place(uri, view)
+                is_file = place is not None and view.find_kind(place) == "file"
+                name = _format_name(uri, place)
+                _append_word(pieces, write_mention(name) if is_file else name)
             case ImageContent(data=data, mime_type=media_type):
                 name = f"Image {len(images) + 1}"
                 _append_word(pieces, f"[{name}]")
                 images.append(decode_image(name, data, escape_invisible(media_type)))
             case ResourceContent(resource=resource):
-                _check_readable(resource.uri, view)
-                name = _format_name(resource.uri, view)
+                place = _find_place(resource.uri, view)
+                if place is not None or resource.uri.startswith("file:"):
+                    # A file outside the workspace may contain secrets, too.
+                    view.check_readable(place or Place(resource.uri, resource.uri.rpartition("/")[2], resource.uri))
+                name = _format_name(resource.uri, place)
                 _append_word(pieces, name)
-                attachments.append(build_excerpt(name, resource.text, key=_find_key(resource.uri, resource.text, view)))
+                attachments.append(build_excerpt(name, resource.text, key=_find_key(place, resource.text, view)))
             case _ as unreachable:
                 assert_never(unreachable)
     # Some clients send lone surrogates, which neither the store nor a provider accepts.
     plain = "".join(pieces).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return PromptContent(plain, tuple(attachments), tuple(images))
-
-
-def _check_readable(uri: str, view: WorkspaceView) -> None:
-    """Raise PathRefused for a file that may contain secrets, also outside the workspace."""
-    if not uri.startswith("file:"):
-        return
-    view.check_readable(_find_place(uri, view) or Place(uri, uri.rpartition("/")[2], uri))
 
 
 def _find_place(uri: str, view: WorkspaceView) -> Place | None:
@@ -238,9 +237,8 @@ def _find_place(uri: str, view: WorkspaceView) -> Place | None:
         return None
 
 
-def _find_key(uri: str, text: str, view: WorkspaceView) -> str | None:
+def _find_key(place: Place | None, text: str, view: WorkspaceView) -> str | None:
     """Return the key of the file that has exactly this text, because a client may send only a part of the file."""
-    place = _find_place(uri, view)
     try:
         file = None if place is None else view.peek(place)
     except PathRefused:
@@ -248,16 +246,9 @@ def _find_key(uri: str, text: str, view: WorkspaceView) -> str | None:
     return None if place is None or file is None or compute_digest(file.text) != compute_digest(text) else place.key
 
 
-def _format_link(uri: str, view: WorkspaceView) -> str:
-    """Return a mention of a file in the workspace, or the address of anything else."""
-    place = _find_place(uri, view)
-    if place is None:
-        return _format_name(uri, view)
-    return write_mention(place.label) if view.find_kind(place) == "file" else place.label
-
-
-def _format_name(uri: str, view: WorkspaceView) -> str:
-    if (place := _find_place(uri, view)) is not None:
+def _format_name(uri: str, place: Place | None) -> str:
+    """Return the label of a place in the workspace, or the address of anything else."""
+    if place is not None:
         return place.label
     try:
         return escape_invisible(uri_to_path(uri)[:_MAX_NAME_LENGTH])

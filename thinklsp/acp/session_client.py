@@ -164,6 +164,12 @@ def check_directory(path: str, field: str) -> str:
     return path
 
 
+def _restore_end(text: str | None, on_disk: str | None) -> str | None:
+    """Add the last line break, which avante.nvim leaves out, if the text is otherwise that on disk."""
+    is_left_out = on_disk is not None and on_disk.replace("\r\n", "\n") == f"{text}\n"
+    return f"{text}\n" if is_left_out else text
+
+
 class ClientFiles(NoEditor):
     """The files of a session. A turn's tools use it as their editor."""
 
@@ -200,7 +206,7 @@ class ClientFiles(NoEditor):
         if path is None or place.root is None or place.root.read_only:
             return None
         try:
-            text = await self._client.read_text(path)
+            text = _restore_end(await self._client.read_text(path), None if on_disk is None else on_disk.text)
         except (ClientError, TimeoutError):
             return None
         return text if text or (on_disk is not None and not on_disk.text) else None
@@ -231,7 +237,7 @@ class ClientFiles(NoEditor):
         if not self._client.features.can_write or path is None:
             return FileState(disk_text)
         try:
-            text = await self._client.read_text(path)
+            text = _restore_end(await self._client.read_text(path), disk_text)
         except (ClientError, TimeoutError):
             return FileState(None, refusal="the editor did not answer when it was asked for the text of the file")
         if text == "" and disk_text:

@@ -21,12 +21,12 @@ from thinklsp.cli.setup.files import Machine, find_server
 from thinklsp.cli.terminal import (
     create_console,
     find_current_folder,
-    format_size,
     print_fact,
     print_json,
     print_problem,
 )
 from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.text_safety import format_size
 from thinklsp.engine.diagnosis import run_diagnosis
 from thinklsp.settings.access import list_key_variables, list_keyed_providers, resolve_access
 from thinklsp.settings.config_files import find_config_path
@@ -211,10 +211,8 @@ def _print_acp_report(console: Console) -> int:
         print_problem(console, f"{reason} To store it for them, run `thinklsp acp --setup`.")
     if (hidden := describe_hidden_config()) is not None:
         print_problem(console, hidden)
-    console.print(
-        "\nFor Zed and JetBrains IDEs, run `thinklsp setup zed` or `thinklsp setup jetbrains`. docs/acp.md shows the"
-    )
-    console.print("settings of other clients.")
+    commands = "`thinklsp setup zed` or `thinklsp setup jetbrains`"
+    console.print(f"\nFor Zed and JetBrains IDEs, run {commands}. docs/acp.md shows the settings of other clients.")
     return 0 if keys else 1
 
 

@@ -127,7 +127,7 @@ def _start(context: _Context, args: argparse.Namespace) -> int:
         return 0 if is_ready else 1
     facts = started.state
     if is_ready and started.start_seconds is not None:
-        facts = f"ready after {started.start_seconds:.2f} s · protocol {started.era} · {len(started.tools)} tools"
+        facts = f"ready after {started.start_seconds:.2f} s · protocol {started.era} · {_count_tools(started.tools)}"
     print_fact(context.console, started.config.name, facts)
     _print_text(context.console, f"Hash: {started.config.fingerprint}")
     if started.last_error:
@@ -152,7 +152,7 @@ def _approve(context: _Context, args: argparse.Namespace) -> int:
         return 0
     print_fact(context.console, server.name, f"{_CONSENTS[server.consent]} · {server.place}")
     _print_text(context.console, server.description)
-    _print_text(context.console, f"Hash: {server.offered.digest}")
+    _print_text(context.console, f"Hash of the entry: {server.offered.digest}")
     if server.consent == "approved":
         context.console.print("You have approved this server.")
         return 0
@@ -177,9 +177,12 @@ def _pin(context: _Context, args: argparse.Namespace) -> int:
     if not is_confirmed("Accept this server and its tools as they are now?", yes=args.yes, refusal=_REFUSAL):
         return 1
     context.pins.accept(server.config, started.tools, replace=True)
-    count = len(started.tools)
-    context.console.print(f"Accepted {count} {'tool' if count == 1 else 'tools'} of the MCP server `{server.name}`.")
+    context.console.print(f"Accepted {_count_tools(started.tools)} of the MCP server `{server.name}`.")
     return 0
+
+
+def _count_tools(tools: tuple[ListedTool, ...]) -> str:
+    return "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
 
 
 def _print_differences(console: Console, pins: PinReport, tools: tuple[ListedTool, ...]) -> bool:

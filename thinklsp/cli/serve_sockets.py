@@ -28,6 +28,7 @@ from thinklsp.identity.tokens import TokenVerifier
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, Listen, ListenConfig, listen_tcp, serve_sockets
 from thinklsp.sessions.state_folder import is_owned
 from thinklsp.sessions.store import SessionStore
+from thinklsp.settings.config_files import explain_unused_paths
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.telemetry import combine_observers
@@ -58,8 +59,7 @@ class _UsageError(Exception):
 def serve(args: argparse.Namespace) -> int:
     """Run the server and return the exit code. Raises SystemExit(2) for wrong usage."""
     try:
-        # A file with a mistake stops the server, because its limits would be lost.
-        user = load_user_settings(os.environ)
+        user = _load_settings()
         config, metrics_socket = _parse_options(args, user)
         return _serve(args, config, create_telemetry(metrics_socket, os.environ), user)
     except _UsageError as error:
@@ -67,6 +67,19 @@ def serve(args: argparse.Namespace) -> int:
     except ThinkLspError as error:
         _print(str(error))
     return 1
+
+
+def _load_settings() -> UserSettings:
+    """Return the user's settings, and print problems.
+
+    A file that is not used or has a mistake stops the server, because its limits would be lost. Raises ThinkLspError.
+    """
+    if unused := explain_unused_paths(os.environ):
+        raise ThinkLspError(unused[0])
+    user = load_user_settings(os.environ)
+    for problem in user.problems:
+        _print(problem)
+    return user
 
 
 def _serve(args: argparse.Namespace, config: ListenConfig, telemetry: Telemetry, user: UserSettings) -> int:

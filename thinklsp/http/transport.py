@@ -362,7 +362,7 @@ def format_host(parts: SplitResult) -> str:
 
 def to_transport_error(error: Exception, host: str, *, uses_proxy: bool = False) -> TransportFailed:
     """Convert one of `NETWORK_ERRORS` to a TransportFailed error with a message for the user."""
-    cause = _explain_cause(error, host, is_connecting=isinstance(error, httpx.ConnectError), uses_proxy=uses_proxy)
+    cause = explain_cause(error, host, is_connecting=isinstance(error, httpx.ConnectError), uses_proxy=uses_proxy)
     if cause is not None:
         return cause
     match error:
@@ -398,7 +398,7 @@ def build_address_error(host: str) -> TransportFailed:
     return TransportFailed(f"The address of {host} is invalid; check the base URL.", retryable=False)
 
 
-def _explain_cause(
+def explain_cause(
     error: Exception, host: str, *, is_connecting: bool, uses_proxy: bool = False
 ) -> TransportFailed | None:
     """Return an error if an operating system or TLS error caused the failure, or None otherwise.
@@ -424,11 +424,11 @@ def _explain_cause(
             "[network] in your config.toml."
         )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return TransportFailed(f"The host name {host} could not be resolved; check the network and the base URL.")
+        return TransportFailed(f"The host name {host} could not be resolved; check the network and the URL.")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return TransportFailed(
             f"{host} refused the connection. Check that the server is running, that no firewall blocks it, and that "
-            "the base URL is correct."
+            "the URL is correct."
         )
     return None
 

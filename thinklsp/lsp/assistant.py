@@ -56,9 +56,12 @@ class Assistant:
         return self.snapshots.key
 
     def configure(self, raw: object) -> None:
-        """Apply new editor settings. Errors and ignored values are reported only once."""
+        """Apply new editor settings, which replace earlier choices. Errors and ignored values are reported once."""
+        before = self.preferences.editor.values
         self._checked_settings.configure(raw, self.engine.user)
         self._resolve()
+        now, choices = self.preferences.editor.values, self.preferences.choices
+        self.preferences.choices = {key: value for key, value in choices.items() if now.get(key) == before.get(key)}
         self.refresh_lenses()
 
     def _resolve(self) -> None:

@@ -249,6 +249,7 @@ class ThinkLspServer(LanguageServer):
         running = self.protocol.cancel_requests()
         self.state.stop()
         await asyncio.gather(*running, *self.state.tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # The callbacks of requests that had just ended send their answers.
         if self.assistant is not None:
             await self.assistant.close()
 

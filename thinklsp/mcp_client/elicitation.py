@@ -94,13 +94,12 @@ class FormQuestions:
     async def elicit(self, message: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Ask the user for the content of a form. Return None if the user declines, or if the form cannot be shown."""
         properties, required = schema.get("properties"), schema.get("required")
-        if not isinstance(properties, Mapping) or not 0 < len(properties) <= _MAX_FIELDS:
-            self._note("to fill in a form that cannot be shown")
-            return None
+        if not isinstance(properties, Mapping) or len(properties) > _MAX_FIELDS:
+            properties = {}
         options = {name: _list_options(field) for name, field in properties.items()}
         texts = [name for name, choices in options.items() if choices is None]
-        is_long = max(map(len, options)) > _MAX_OPTION_CHARACTERS
-        if is_long or not all(_is_text_field(properties[name]) for name in texts):
+        is_short = 0 < max(map(len, options), default=0) <= _MAX_OPTION_CHARACTERS
+        if not is_short or not all(_is_text_field(properties[name]) for name in texts):
             self._note("to fill in a form that cannot be shown")
             return None
         if texts and self._ask_text is None:
@@ -108,11 +107,15 @@ class FormQuestions:
             return None
         content: dict[str, Any] = {}
         for name, choices in options.items():
+            field = properties[name]
             question = f"The MCP server `{self._server}` asks: {message}"[:_MAX_QUESTION_CHARACTERS]
-            question = escape_invisible(f"{question}\n{name}:" if len(properties) > 1 else question)
+            label = f"\n{field.get('title') or name}:" if len(options) > 1 else ""
+            if description := field.get("description"):
+                label += f"\n{description}"
+            question = escape_invisible(question + label[:_MAX_QUESTION_CHARACTERS])
             is_required = isinstance(required, list) and name in required
             if choices is None:
-                answer = await self._ask_for_text(name, properties[name]["type"], question, is_required=is_required)
+                answer = await self._ask_for_text(name, field["type"], question, is_required=is_required)
             else:
                 chosen = await self._ask(question, (*choices, _DECLINE))
                 answer = {name: choices[chosen]} if chosen in choices else None
@@ -155,6 +158,9 @@ def _list_options(field: object) -> dict[str, Any] | None:
     if field.get("type") == "boolean":
         return {"Yes": True, "No": False}
     values, titles = field.get("enum"), field.get("enumNames")
+    if isinstance(choices := field.get("oneOf"), list) and all(isinstance(choice, Mapping) for choice in choices):
+        values = [choice.get("const") for choice in choices]
+        titles = [choice.get("title", choice.get("const")) for choice in choices]
     if not isinstance(values, list) or not 0 < len(values) <= _MAX_OPTIONS:
         return None
     if not all(isinstance(value, str) and 0 < len(value) <= _MAX_OPTION_CHARACTERS for value in values):

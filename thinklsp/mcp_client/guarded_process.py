@@ -33,7 +33,7 @@ from thinklsp.workspace.shadow import find_masks
 
 _CHUNK_BYTES = 1 << 16
 _MAX_STDERR_BYTES = 64 * 1024
-_MAX_STDERR_LINE = 200
+_MAX_SHOWN_CHARACTERS = 200
 # The time that the guard has to kill the server, and that the last output has to arrive.
 _GUARD_SECONDS, _OUTPUT_SECONDS = 4.0, 1.0
 
@@ -53,6 +53,7 @@ class ServerProcess:
     """A running server. Call `aclose` in any case after `start`."""
 
     def __init__(self) -> None:
+        self._program = ""
         self._guard: asyncio.subprocess.Process | None = None
         self._control: asyncio.StreamWriter | None = None
         self._reports: dict[str, Any] = {}
@@ -61,6 +62,7 @@ class ServerProcess:
 
     async def start(self, command: ServerCommand) -> None:
         """Start the server. Raises OSError if the guard cannot be started."""
+        self._program = make_printable(command.argv[0], _MAX_SHOWN_CHARACTERS)
         with ExitStack() as unless_started:
             ours, theirs = socket.socketpair()
             unless_started.callback(ours.close)
@@ -114,13 +116,13 @@ class ServerProcess:
             async with asyncio.timeout(_OUTPUT_SECONDS):
                 await asyncio.wait(self._tasks)
         if "failed" in self._reports:
-            return f"cannot be run: {str(self._reports['failed']).lower()}"
+            return f"cannot be run: `{self._program}`: {str(self._reports['failed']).lower()}"
         status = self._reports.get("status")
         if not isinstance(status, int):
             return "closed its output"
         what = f"exited with status {status}" if status >= 0 else f"was ended by {_name_signal(-status)}"
         lines = self.stderr_tail.strip().splitlines()
-        return f"{what}: {make_printable(lines[-1], _MAX_STDERR_LINE)}" if lines else what
+        return f"{what}: {make_printable(lines[-1], _MAX_SHOWN_CHARACTERS)}" if lines else what
 
     async def aclose(self, *, is_faulty: bool = False) -> None:
         """End the server and all of its processes, within 9 seconds. Cancellation is delayed until the end.

@@ -482,9 +482,10 @@ class CopyReport:
 async def copy_sessions(source: SessionStore, target: SessionStore) -> CopyReport:
     """Copy all sessions, read each copy back and compare it with the original.
 
-    A session that the target has with the same or a newer revision is skipped. Raises SessionError if the sessions
-    cannot be listed.
+    A session that the target has with the same or a newer revision is skipped. Raises SessionError if a store cannot be
+    used.
     """
+    await target.read_data_version()
     copied = present = 0
     errors: dict[str, str] = {}
     for summary in await source.list_sessions(None):

@@ -18,6 +18,7 @@ from thinklsp.core.errors import SettingsError
 
 _LOCK_POLL_SECONDS = 0.02
 
+_PATH_VARIABLES = ("THINKLSP_CONFIG", "THINKLSP_ADMIN_CONFIG", "THINKLSP_STATE_DIR")
 FileStamp = tuple[int, ...] | None
 
 
@@ -77,6 +78,12 @@ def explain_unused_path(environment: Mapping[str, str], variable: str) -> str | 
         return None
     reason = f"{variable} is ignored because it is a relative path, which could point into a folder that you open."
     return f"{reason} Set it to a path that begins with / or ~/."
+
+
+def explain_unused_paths(environment: Mapping[str, str]) -> list[str]:
+    """Return the messages of `explain_unused_path` for the user's and the administrator's file and the state folder."""
+    problems = (explain_unused_path(environment, variable) for variable in _PATH_VARIABLES)
+    return [problem for problem in problems if problem is not None]
 
 
 def read_toml(path: str, name: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from thinklsp.core.choices import LOG_LEVEL_VARIABLE, LOG_LEVELS, STRICTNESS, has_invalid_log_level
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import replace_sections
-from thinklsp.settings.config_files import explain_unused_path, find_config_path, read_toml
+from thinklsp.settings.config_files import explain_unused_paths, find_config_path, read_toml
 from thinklsp.settings.model import (
     KEYS,
     MAPPINGS,
@@ -148,13 +148,13 @@ class ResolvedSettings:
 def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     """Read the user's file and the environment. Raises SettingsError if the file cannot be trusted or parsed."""
     path = find_config_path(environment)
-    unused = [explain_unused_path(environment, variable) for variable in ("THINKLSP_CONFIG", "THINKLSP_STATE_DIR")]
     raw = replace_sections(read_toml(path, "config.toml"), environment)
     file = UserFile.parse(raw)
     own = {key: value for key, value in raw.items() if not UserFile.is_section(key, value)}
     rest = _collect(_flatten(own, spell=_to_camel))
     strange = {to_snake_case(key) for key in rest.keys() - KEYS if not key.startswith("$")}
-    unknown = describe_unknown_settings(strange, [to_snake_case(key) for key in KEYS], " in your config.toml")
+    known = [*map(to_snake_case, KEYS), *UserFile.model_fields, "mcp.servers"]
+    unknown = describe_unknown_settings(strange, known, " in your config.toml")
     flat = {key: value for key, value in rest.items() if key in KEYS}
     variables = _collect(read_environment(environment))
     unchecked = UserSettings(file, path, flat, variables, environment)
@@ -165,7 +165,8 @@ def load_user_settings(environment: Mapping[str, str]) -> UserSettings:
     if has_invalid_log_level(environment):
         rejected += (format_rejection("log.level", f"one of {', '.join(LOG_LEVELS)}", f"Change {LOG_LEVEL_VARIABLE}."),)
     key_variables = filter(None, (section.api_key_env for section in file.providers.values()))
-    problems = (*filter(None, unused), *unknown, *find_unknown_variables(environment, key_variables), *rejected)
+    unused = explain_unused_paths(environment)
+    problems = (*unused, *unknown, *find_unknown_variables(environment, key_variables), *rejected)
     return UserSettings(file, path, from_file, from_environment, environment, problems, rejected)
 
 

@@ -23,6 +23,8 @@ from thinklsp.workspace.uri import RelPath
 from thinklsp.workspace.view import Place
 
 MAX_COPY_BYTES = 200 * 1024 * 1024
+# Each file counts as at least a disk block, which bounds the number of files too.
+_MIN_FILE_BYTES = 4096
 _MAX_EXCLUDED_FOLDERS = 200
 _BOM = "\ufeff"
 _NEW_MODE = 0o644
@@ -98,18 +100,18 @@ def copy_folder(
 
 
 def _copy_file(root: Root, parts: Parts, target: str, limit: int) -> int:
-    """Copy a file and return its size. Raises PathRefused if it is larger than `limit` bytes."""
+    """Copy a file and return its size on disk. Raises PathRefused if it is larger than `limit` bytes."""
     try:
         data = root.read(RelPath.build(parts), limit=MAX_COPY_BYTES)
     except PathRefused:
         return 0
     if data is None:
         return 0
-    if len(data) > limit:
+    if (size := max(len(data), _MIN_FILE_BYTES)) > limit:
         raise PathRefused(
-            f"Commands cannot run: git does not ignore more than {MAX_COPY_BYTES // 1024**2} MB of the workspace, "
-            "which is too much to copy. Overlay mounts, which need no copy, require Linux 5.11 and a state folder "
-            "(THINKLSP_STATE_DIR) on a local disk."
+            f"Commands cannot run: git does not ignore more than {MAX_COPY_BYTES // 1024**2} MB of the workspace "
+            "(at least 4 kB for each file), which is too much to copy. Overlay mounts, which need no copy, require "
+            "Linux 5.11 and a state folder (THINKLSP_STATE_DIR) on a local disk."
         )
     path = os.path.join(target, *parts)
     with open(path, "xb") as file:
@@ -118,7 +120,7 @@ def _copy_file(root: Root, parts: Parts, target: str, limit: int) -> int:
     with suppress(OSError):
         if os.stat(os.path.join(root.path, *parts), follow_symlinks=False).st_mode & 0o100:
             os.chmod(path, 0o700)
-    return len(data)
+    return size
 
 
 def _list_folder(root: Root, folder: Parts) -> Listing:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acp.client import NoAnswer
 from tests.acp.conftest import Begin
-from tests.acp.fake_zed import Silent
+from tests.acp.fake_zed import Avante, Silent
 from tests.e2e.acting import edit_file, read_file, say
 from tests.support.epilogue import clock
 from tests.support.outside import said
@@ -52,4 +52,16 @@ async def test_write_without_an_answer_is_not_done(begin: Begin) -> None:
     assert await talk.prompt("Two.") == "end_turn"
     assert (talk.root / "a.py").read_text() == "x = 1\n"
     assert "completed" not in talk.edit_statuses()
+    talk.outside.told()
+
+
+@pytest.mark.timing
+async def test_write_that_only_the_disk_has_is_in_doubt(begin: Begin) -> None:
+    script = [answer(edit_file("a.py", "1", "2")), say("Done.")]
+    talk = await begin(*script, env=clock(50), peer=Avante, **FAST)
+    talk.peer.open("a.py", "# not saved\nx = 1\n")
+    assert await talk.prompt("Two.") == "end_turn"
+    assert (talk.root / "a.py").read_text() == "# not saved\nx = 2"
+    assert "Note: a.py may have been changed: the file on disk has the edit, but the editor shows" in talk.text
+    assert talk.edit_statuses() == ["failed"]
     talk.outside.told()

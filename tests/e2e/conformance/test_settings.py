@@ -50,6 +50,18 @@ async def test_pushed_settings_count_from_the_next_turn(begin: Begin, outer: boo
     assert outside.client.calls("workspace/configuration") == []
 
 
+async def test_a_changed_setting_replaces_the_choice_of_before(begin: Begin) -> None:
+    announce = capabilities(workspace__configuration=None)
+    client = (outside := await begin(options={"model": MODEL, "effort": "low"}, announce=announce)).client
+    await client.command("thinklsp.effort", {"value": "max"})
+    await client.command("thinklsp.thinking", {"value": "manual 2048"})
+    client.configure({"model": MODEL, "effort": "low", "maxSteps": 9})
+    manual = {"type": "enabled", "budget_tokens": 2048}
+    assert await wire(outside) == (manual, "max")
+    client.configure({"model": MODEL, "effort": "high"})
+    assert await wire(outside) == (manual, "high")
+
+
 async def test_pulled_settings_count_from_the_next_turn(begin: Begin) -> None:
     outside = await begin(options={"model": MODEL, "effort": "low"})
     client = outside.client

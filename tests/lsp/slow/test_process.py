@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import stat
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ from tests.lsp.test_start import (
 )
 from tests.support.epilogue import clock
 from tests.support.outside import ROOT
-from tests.support.watching import HANG_SECONDS
+from tests.support.watching import HANG_SECONDS, seen
+from thinklsp.sessions.store_folder import prepare_database, prepare_folder
 
 
 @pytest.fixture
@@ -141,6 +145,23 @@ def test_work_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
         assert server.process.stderr is not None
         assert server.process.stderr.readline() == b"asked\n"
         assert server.leave() == ""
+
+
+def _has_open(server: Process, path: str) -> bool:
+    return path in map(os.path.realpath, Path(f"/proc/{server.process.pid}/fd").iterdir())
+
+
+async def test_work_that_does_not_end_in_time_is_abandoned(tmp_path: Path) -> None:
+    """Another program keeps the sessions to itself, and the store waits for them."""
+    path = prepare_database(prepare_folder(str(tmp_path / "state")))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for server in run_server(["-m", "thinklsp"], tmp_path):
+            server.initialize(rootUri=tmp_path.as_uri())
+            arguments = [{"op": "list"}]
+            server.tell("workspace/executeCommand", {"command": "thinklsp.sessions", "arguments": arguments}, id=2)
+            await seen(partial(_has_open, server, path), what="the open file")
+            assert server.leave().endswith("some work did not end in time and was abandoned\n")
 
 
 def test_what_comes_behind_the_exit_is_passed_over(server: Process) -> None:

@@ -14,6 +14,7 @@ import {
 import type { Client } from '../client';
 import { ensureModel, isOffline } from '../first-run';
 import { statusText } from '../looks';
+import { decide } from '../menu';
 import type { Outcomes } from '../outcomes';
 import type { Pages } from '../pages';
 import type { ActionArgument, Choice } from '../protocol';
@@ -177,8 +178,7 @@ export class ChatView implements WebviewViewProvider, Disposable {
                 return this.sessions.export(message.sessionId);
             case 'choose': {
                 const { key, value } = message;
-                const { sessionId } = conversation;
-                const answer = await this.turns.ask<Choice>(`thinklsp.${key}`, { value, sessionId });
+                const answer = await decide(this.turns, key, value, conversation.sessionId);
                 if (answer.notice !== null) {
                     this.post({ kind: 'told', level: 'info', text: answer.notice });
                 }
