@@ -389,5 +389,5 @@ except SessionError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "Sessions in PostgreSQL need another package. Run " in done.stdout
+    assert "Sessions in PostgreSQL need more packages. Run " in done.stdout
     assert "psycopg[binary]" in done.stdout

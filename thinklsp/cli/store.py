@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from thinklsp.cli.terminal import create_console, parse_age, sanitize_text
-from thinklsp.core.errors import SessionError, format_install_command
+from thinklsp.core.errors import SessionError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.session_stores import TenantKeyCommand, load_store_url
-from thinklsp.sessions.postgres import REQUIREMENTS, PostgresStore
+from thinklsp.sessions.postgres import PostgresStore, build_missing_error
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore, copy_sessions
@@ -80,8 +80,7 @@ def _maintain(args: argparse.Namespace, url: str, key_command: tuple[str, ...] |
     try:
         from thinklsp.sessions.postgres import maintenance  # noqa: PLC0415 - an optional extra
     except ImportError:
-        command = format_install_command(*REQUIREMENTS)
-        raise SessionError(f"Sessions in PostgreSQL need another package. Run {command}.") from None
+        raise build_missing_error() from None
     if args.op == "migrate":
         before, after = maintenance.migrate(url, args.role)
         state = (

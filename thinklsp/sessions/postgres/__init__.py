@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from thinklsp.sessions.postgres.team_cipher import TenantKeys
 
 _T = TypeVar("_T")
-REQUIREMENTS = ("cryptography>=44.0.1", "psycopg[binary]>=3.2,<4", "psycopg-pool>=3.2,<4")
+_REQUIREMENTS = ("cryptography>=44.0.1", "psycopg[binary]>=3.2,<4", "psycopg-pool>=3.2,<4")
 # A lease is renewed every 10 seconds.
 LEASE_SECONDS = 30.0
 # One process serves many users, so each of them caches few sessions.
 _MAX_CACHED_SESSIONS = 2
+
+
+def build_missing_error() -> SessionError:
+    """Return the error for a missing package."""
+    return SessionError(f"Sessions in PostgreSQL need more packages. Run {format_install_command(*_REQUIREMENTS)}.")
 
 
 class PostgresStore(SessionStore):
@@ -77,8 +82,7 @@ class PostgresStore(SessionStore):
         try:
             from thinklsp.sessions.postgres import database, team_cipher  # noqa: PLC0415 - only if PostgreSQL is used
         except ImportError:
-            command = format_install_command(*REQUIREMENTS)
-            raise SessionError(f"Sessions in PostgreSQL need another package. Run {command}.") from None
+            raise build_missing_error() from None
         if self._load_keys is not None:
             self._keys = team_cipher.share_tenant_keys(self._load_keys)
             self._keys.refresh()

@@ -53,7 +53,7 @@ _GET_SECONDS = 5.0
 _BEGIN = (
     "SELECT set_config('thinklsp.tenant', %s, true), set_config('thinklsp.user', %s, true), "
     "set_config('thinklsp.teams', %s, true), "
-    "set_config('thinklsp.write_key', %s, true), set_config('statement_timeout', '10s', true), "
+    "set_config('statement_timeout', '10s', true), "
     "set_config('idle_in_transaction_session_timeout', '10s', true), set_config('synchronous_commit', 'on', true), "
     "CASE WHEN %s <> '' THEN pg_advisory_xact_lock(hashtextextended(%s, 0)) END"
 )
@@ -211,7 +211,7 @@ class PostgresDatabase:
             connection.has_warning = False
             connection.isolation_level = isolation
             with connection.transaction():
-                connection.execute(_BEGIN, (identity.tenant, identity.user, groups, key, key, key))
+                connection.execute(_BEGIN, (identity.tenant, identity.user, groups, key, key))
                 result = work(PostgresConnection(connection, self._cipher))
             return result, not connection.has_warning
 

@@ -160,29 +160,23 @@ def prune(url: str, age: timedelta) -> int:
     with open_connection(url) as connection:
         check_owner(connection, describe_address(url))
         rows = PostgresConnection(connection)
-        try:
-            while batch := _delete_batch(connection, rows, limit):
-                count += batch
-            with connection.transaction():
-                ledger.delete_old_edits(rows)
-                session_rows.delete_old_fallbacks(rows)
-                rows.execute("DELETE FROM spending WHERE period < to_char(now() - interval '13 months', 'YYYY-MM-DD')")
-                rows.execute("DELETE FROM lease WHERE until < clock_timestamp() - interval '1 day'")
-                rows.execute(
-                    "DELETE FROM session_key AS key WHERE NOT EXISTS (SELECT 1 FROM session WHERE "
-                    "(session.tenant, session.account, session.id) = (key.tenant, key.account, key.session)) "
-                    "AND NOT EXISTS (SELECT 1 FROM ledger WHERE "
-                    "(ledger.tenant, ledger.account, ledger.session) = (key.tenant, key.account, key.session))"
-                )
-                rows.execute(
-                    "DELETE FROM origin WHERE NOT EXISTS (SELECT 1 FROM opaque WHERE "
-                    "(opaque.tenant, opaque.account, opaque.origin) = (origin.tenant, origin.account, origin.id))"
-                )
-        except psycopg.Error as error:
-            raise SessionError(
-                f"The session store could not be pruned after {count} sessions (SQLSTATE {error.sqlstate}). Run the "
-                "command again."
-            ) from None
+        while batch := _delete_batch(connection, rows, limit):
+            count += batch
+        with connection.transaction():
+            ledger.delete_old_edits(rows)
+            session_rows.delete_old_fallbacks(rows)
+            rows.execute("DELETE FROM spending WHERE period < to_char(now() - interval '13 months', 'YYYY-MM-DD')")
+            rows.execute("DELETE FROM lease WHERE until < clock_timestamp() - interval '1 day'")
+            rows.execute(
+                "DELETE FROM session_key AS key WHERE NOT EXISTS (SELECT 1 FROM session WHERE "
+                "(session.tenant, session.account, session.id) = (key.tenant, key.account, key.session)) "
+                "AND NOT EXISTS (SELECT 1 FROM ledger WHERE "
+                "(ledger.tenant, ledger.account, ledger.session) = (key.tenant, key.account, key.session))"
+            )
+            rows.execute(
+                "DELETE FROM origin WHERE NOT EXISTS (SELECT 1 FROM opaque WHERE "
+                "(opaque.tenant, opaque.account, opaque.origin) = (origin.tenant, origin.account, origin.id))"
+            )
     return count
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import cycle
 from typing import Any
 
 import psycopg
@@ -177,11 +178,8 @@ def build_conninfo(url: str) -> str:
 def describe_address(url: str) -> str:
     """Return the hosts and the database of an address, without its user and its password. Raises SessionError."""
     options = _parse_address(url)
-    ports = str(options.get("port") or 5432).split(",")
-    hosts = _list_hosts(options)
-    if len(ports) < len(hosts):
-        ports *= len(hosts)
-    places = ",".join(f"{host or 'localhost'}:{port}" for host, port in zip(hosts, ports, strict=False))
+    ports = cycle(str(options.get("port") or 5432).split(","))
+    places = ",".join(f"{host or 'localhost'}:{port}" for host, port in zip(_list_hosts(options), ports, strict=False))
     return f"postgresql://{places}/{options.get('dbname') or ''}"
 
 

@@ -94,7 +94,6 @@ CREATE TABLE archive (
 );
 CREATE INDEX archive_by_session ON archive (tenant, account, session, generation);
 
--- `write_key` identifies the transaction that has written the row, so that an interrupted transaction is not repeated.
 CREATE TABLE usage (
     session TEXT,
     turn TEXT NOT NULL,
@@ -110,12 +109,10 @@ CREATE TABLE usage (
     made BIGINT NOT NULL,
     day TEXT NOT NULL,
     tenant TEXT NOT NULL DEFAULT current_setting('thinklsp.tenant'),
-    account TEXT NOT NULL DEFAULT current_setting('thinklsp.user'),
-    write_key TEXT NOT NULL DEFAULT current_setting('thinklsp.write_key')
+    account TEXT NOT NULL DEFAULT current_setting('thinklsp.user')
 );
 CREATE INDEX usage_by_day ON usage (tenant, account, day);
 CREATE INDEX usage_by_session ON usage (tenant, account, session);
-CREATE INDEX usage_by_write_key ON usage (write_key);
 
 CREATE TABLE ledger (
     edit TEXT NOT NULL,
