@@ -82,7 +82,7 @@ def test_no_request_samples_forces_a_tool_or_allows_a_fallback(family: str) -> N
     """Without a fallback the model that answers is the one that was asked, and price and abilities are its own."""
     for request in list_requests(family):
         wire = FAMILIES[family].adapter.encode(request, FAMILIES[family].samples.ENDPOINT)
-        body = json.loads(bytes(wire.body))
+        body = json.loads(wire.body)
         assert not SAMPLING & body.keys()
         assert not [key for key in body if "fallback" in key]
         assert "fallback" not in wire.headers.get("anthropic-beta", "")

@@ -24,7 +24,6 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpx
 
 from thinklsp.core.errors import HeaderRefused, TransportFailed
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.routes import Route, check_url, find_route, open_client
 
 # The maximum number of bytes to buffer while the caller does not read.
@@ -193,9 +192,7 @@ class Transport:
         for client in clients.values():
             await client.aclose()
 
-    def post(
-        self, url: str, headers: Mapping[str, str], body: ChunkedBody
-    ) -> AbstractAsyncContextManager[HttpResponse]:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
         """Send a POST request and yield the response as soon as its headers have arrived.
 
         Any status except a redirect is accepted. If the body was not read completely, the connection is closed when the
@@ -209,7 +206,7 @@ class Transport:
 
     @asynccontextmanager
     async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: ChunkedBody | None
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AsyncIterator[HttpResponse]:
         target = check_url(url)
         host = format_host(target)
@@ -297,9 +294,9 @@ def _check_host_name(name: str, host: str) -> None:
         raise build_address_error(host) from None
 
 
-async def _split_body(body: ChunkedBody) -> AsyncIterator[bytes]:
-    for part in body.split(_SEND_CHUNK_BYTES):
-        yield part
+async def _split_body(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _SEND_CHUNK_BYTES):
+        yield body[start : start + _SEND_CHUNK_BYTES]
 
 
 def _reject_redirect(response: httpx.Response, url: str, host: str) -> None:
