@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.lockstep import Lockstep
-from tests.bench.measure import ROOT, TREE, Bench, Figure, clean_environment, elapsed
+from tests.bench.measure import ROOT, TREE, Bench, Figure, clean_environment, elapsed, ratio
 from tests.bench.source import MODEL, Source
 from tests.support.client.documents import range_of
 from tests.support.outside import Outside, diagnostic, start
@@ -177,6 +177,31 @@ async def code_action(bench: Bench) -> list[Figure]:
             place = range_of(LARGE, f"function_{number}(")
             values.append(await elapsed(outside.client.code_actions(uri, place, diagnostics=problems)))
     return [Figure("editor", "code action, 80,000 lines, 10 diagnostics", "ms", values)]
+
+
+async def first_code_action_by_size(bench: Bench) -> list[Figure]:
+    """Measure the first code action in a file. The large file is split into lines for it."""
+    large, small, rounds = LARGE, "".join(LARGE.splitlines(keepends=True)[:100]), max(bench.rounds, 7)
+    taken: dict[str, list[float]] = {large: [], small: []}
+    with served(bench.folder, "http://127.0.0.1:9") as server:
+        for number in range(-1, rounds):
+            for text, values in taken.items():
+                name = f"{number}-{len(text)}.py"
+                document = {"uri": (bench.folder / name).as_uri(), "languageId": "python", "version": 1, "text": text}
+                server.send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
+                server.ask(
+                    {
+                        "id": server.next_id(),
+                        "method": "workspace/executeCommand",
+                        "params": {"command": "thinklsp.effort"},
+                    }
+                )
+                begun = time.perf_counter()
+                server.ask({"id": server.next_id()} | server.code_action_request(name))
+                if number >= 0:
+                    values.append((time.perf_counter() - begun) * 1000)
+    name, value = "first code action, 80,000 lines", ratio(taken[large], taken[small])
+    return [Figure("editor", name, "ms", taken[large], taken[small], "100 lines", value, most=2.0)]
 
 
 async def begin_and_cancel(bench: Bench) -> list[Figure]:

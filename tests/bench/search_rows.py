@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 
-from tests.bench.measure import Bench, Figure, Unavailable, clean_environment, compared, elapsed, in_turn
+from tests.bench.measure import Bench, Figure, Measured, Unavailable, clean_environment, compared, elapsed, in_turn
 from tests.support.shadowing import PROBLEM, shadowed
 from thinklsp.tools.read import FileWalk
 from thinklsp.tools.search import Query, find_ripgrep, search_tree
@@ -41,15 +42,16 @@ def _workspace(root: Path, count: int) -> Iterator[EditOverlay]:
         yield EditOverlay(WorkspaceView([opened], []))
 
 
-async def search(bench: Bench) -> list[Figure]:
-    count = 4_000 if bench.quick else 60_000
+def _find_newest_ripgrep() -> str:
     programs = find_ripgrep([])
     if not programs:
         raise Unavailable("ripgrep was not found. Install it with `pip install ripgrep` or your system's packages.")
-    # The newest version.
-    program = programs[-1]
-    root = bench.folder / "ws"
-    with _workspace(root, count) as overlay:
+    return programs[-1]
+
+
+async def search(bench: Bench) -> list[Figure]:
+    program, root = _find_newest_ripgrep(), bench.folder / "ws"
+    with _workspace(root, 4_000 if bench.quick else 60_000):
 
         async def stopped() -> float:
             begun, found = time.perf_counter(), 0
@@ -67,25 +69,59 @@ async def search(bench: Bench) -> list[Figure]:
             assert found.stdout.count(b"\n") > _HITS
             return (time.perf_counter() - begun) * 1000
 
-        async def listed() -> float:
-            begun = time.process_time()
-            places = await FileWalk(overlay, overlay.view.resolve_folder(None)).run()
-            lengths.add(len(places) - 1)
-            return (time.process_time() - begun) * 1000
-
-        def walked() -> float:
-            begun = time.process_time()
-            lengths.add(len(_walk(root)))
-            return (time.process_time() - begun) * 1000
-
-        lengths: set[int] = set()
         searches, missing = await in_turn({"thinklsp": stopped, "rg to its end": whole}, bench.some(11))
-        figures = compared("9", f"search stopped at {_HITS} hits", searches, missing, {"rg to its end": 0.05})
-        lists, missing = await in_turn({"thinklsp": listed, "os.walk + pathspec": walked}, bench.some(5))
-        assert len(lengths) == 1, lengths
         # Let the event loop handle the end of the stopped process.
         await asyncio.sleep(0)
-    return figures + compared("9", f"list of {count:,} files, CPU", lists, missing, {"os.walk + pathspec": 0.5})
+    return compared("9", f"search stopped at {_HITS} hits", searches, missing, {"rg to its end": 0.05})
+
+
+async def list_files(bench: Bench) -> list[Figure]:
+    figures = []
+    for count in (4_000,) if bench.quick else (4_000, 60_000):
+        # A small list starts ripgrep for longer than it runs.
+        limits = {"os.walk + pathspec": 0.5, "rg --files": 1.5 if count > 4_000 else None}
+        with _workspace(bench.folder / str(count), count) as overlay:
+            lists, missing = await in_turn(_list_ways(overlay, bench.folder / str(count)), max(bench.rounds, 7))
+        figures += compared("9", f"list of {count:,} files, CPU", lists, missing, limits)
+    return figures
+
+
+def _list_ways(overlay: EditOverlay, root: Path) -> dict[str, Callable[[], Measured]]:
+    """Return three ways to list a folder, which measure the milliseconds of processor time and find the same files."""
+    program, lengths = _find_newest_ripgrep(), set[int]()
+
+    def check(count: int) -> None:
+        lengths.add(count)
+        assert len(lengths) == 1, lengths
+
+    async def listed() -> float:
+        begun = time.process_time()
+        places = await FileWalk(overlay, overlay.view.resolve_folder(None)).run()
+        spent = (time.process_time() - begun) * 1000
+        check(len(places))
+        return spent
+
+    def walked() -> float:
+        begun = time.process_time()
+        found = _walk(root)
+        spent = (time.process_time() - begun) * 1000
+        check(len(found) + 1)  # Without .gitignore.
+        return spent
+
+    def searched() -> float:
+        argv = [program, "--files", "--no-config", "--no-require-git", "--hidden"]
+        begun = _spend_in_children()
+        found = subprocess.run(argv, cwd=root, env=clean_environment(), stdout=subprocess.PIPE, check=True)
+        spent = (_spend_in_children() - begun) * 1000
+        check(found.stdout.count(b"\n"))
+        return spent
+
+    return {"thinklsp": listed, "os.walk + pathspec": walked, "rg --files": searched}
+
+
+def _spend_in_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _walk(root: Path) -> list[str]:

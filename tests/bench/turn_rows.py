@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import deque
 from dataclasses import replace
 
 from tests.bench.latency_rows import chat, opened, served, talking, timed_turn
@@ -143,7 +142,6 @@ async def applied(bench: Bench) -> list[Figure]:
 
 
 _ENDPOINT = Endpoint("anthropic", "https://api.anthropic.com", "key")
-_SENT = 64 * 1024
 _WORDS = "some words of an answer, and `code`\n" * 120
 
 
@@ -159,13 +157,13 @@ async def body(bench: Bench) -> list[Figure]:
     conversation: list[Message] = [UserMessage.from_text("Go.")]
     for number in range(steps):
         conversation += _step(number)
-        encoded = bytes(adapter.encode(replace(PLAIN, conversation=tuple(conversation)), _ENDPOINT).body)
+        encoded = adapter.encode(replace(PLAIN, conversation=tuple(conversation)), _ENDPOINT).body
     history = json.loads(encoded)
 
     def encode() -> float:
         conversation.extend(_step(len(conversation)))
         request = replace(PLAIN, conversation=tuple(conversation))
-        return cpu_elapsed(lambda: deque(adapter.encode(request, _ENDPOINT).body.split(_SENT), maxlen=0))
+        return cpu_elapsed(lambda: adapter.encode(request, _ENDPOINT).body)
 
     def dump() -> float:
         return cpu_elapsed(lambda: json.dumps(history).encode())

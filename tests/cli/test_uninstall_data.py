@@ -49,7 +49,7 @@ def test_without_a_terminal_it_lists_and_deletes_nothing(cli, inside, state):
     done = inside("uninstall-data")
     assert done.returncode == 1
     assert "Nothing was deleted. Use --yes" in done.stderr
-    for shown in (f"{state}/sessions", "2.0 kB", f"{cli.folder}/.thinklsp", f"{cli.home}/other project/.thinklsp"):
+    for shown in (f"{state}/sessions", "2 kB", f"{cli.folder}/.thinklsp", f"{cli.home}/other project/.thinklsp"):
         assert shown in done.stdout
     assert files(cli) == before
 

@@ -167,3 +167,11 @@ def test_without_the_terminal_event_there_is_no_message() -> None:
     assert not accumulator.is_finished
     with pytest.raises(StreamProtocolError):
         accumulator.build_message()
+
+
+def test_between_blocks_no_block_is_open() -> None:
+    accumulator = accumulate(STARTED)
+    assert not accumulator.is_between_blocks
+    for event in (*lane(0, "text", ["a"]), *lane(1, "tool_use", ["b", "c"])):
+        accumulator.apply(event)
+        assert accumulator.is_between_blocks == isinstance(event, BlockStopped)

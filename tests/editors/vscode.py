@@ -198,7 +198,7 @@ class _Driven(Driver):
     async def menu(self) -> None:
         await self.clear_messages()
         await self.window.status.click()
-        await self.window.row("tokens today").wait_for()
+        await self.window.row("today: ").wait_for()
         await self.picture("menu")
         await self.window.row("Effort").click()
         await self.window.row("xhigh").wait_for()

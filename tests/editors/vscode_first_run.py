@@ -182,7 +182,7 @@ class _FirstRun(Driver):
 
     async def models(self) -> None:
         await self.window.status.click()
-        await self.window.row("tokens today").wait_for()
+        await self.window.row("today: ").wait_for()
         await self.window.row("Model").click()
         await self.window.row("per million tokens").wait_for()
         await self.window.row("Claude Opus 5.5").wait_for()

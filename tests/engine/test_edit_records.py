@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,10 @@ class Killed:
     async def read_state(self, uri: str) -> FileState:
         return self.files.get(uri, FileState(None))
 
-    async def settle(self) -> list[dict[str, str]]:
+    async def settle(self, *, only_applied: bool = False) -> list[dict[str, str]]:
         edits = await self.store.list_unknown_edits("w")
-        return [dict(await settle_unconfirmed(self.store, "w", edit, self.read_state)) for edit in edits]
+        settle = partial(settle_unconfirmed, self.store, "w", read_state=self.read_state, only_applied=only_applied)
+        return [dict(await settle(edit)) for edit in edits]
 
     async def can_undo(self) -> bool:
         return await self.store.find_written_turn("w", "t") is not None
@@ -113,7 +115,8 @@ async def test_files_show_the_outcome(tmp_path: Path, state: FileState, outcome:
     session_id = await leave(tmp_path)
     async with opened(tmp_path) as store:
         killed = Killed(store, session_id, {URI: state})
-        assert await killed.settle() == [{URI: outcome}]
+        assert await killed.settle(only_applied=True) == [{URI: outcome}]
+        assert await killed.settle() == ([] if outcome == "applied" else [{URI: outcome}])
         assert await killed.settle() == [], "it is settled"
         assert await killed.can_undo() is (outcome == "applied")
 

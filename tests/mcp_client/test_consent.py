@@ -44,7 +44,7 @@ def approvals(tmp_path: Path) -> Approvals:
 
 
 def consent(approvals: Approvals) -> ServerConsent:
-    return ServerConsent(approvals, lambda text: text.replace("\u202e", "<U+202E>"))
+    return ServerConsent(approvals)
 
 
 async def select(

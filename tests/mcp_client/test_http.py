@@ -112,7 +112,9 @@ async def test_an_answer_of_four_mebibytes_is_read() -> None:
 
 
 async def test_a_server_that_cannot_be_used_ends_with_a_sentence() -> None:
-    with pytest.raises(McpFailed, match=r"The MCP server `web` cannot be reached \(ConnectError\)\."):
+    with pytest.raises(
+        McpFailed, match=r"`web` cannot be reached. 127.0.0.1:\d+ refused the connection. Check .* correct.$"
+    ):
         await start_once(f"http://127.0.0.1:{find_free_port()}/mcp")
     with pytest.raises(McpFailed, match="The token command for the MCP server `web` failed"):
         await start_once("https://127.0.0.1/mcp", token_command=(sys.executable, "-c", "raise SystemExit(1)"))

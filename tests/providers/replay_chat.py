@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.chat_samples import call, details, foreign_call, foreign_thinking, loop, raw, text, thinking
+from tests.support.chat_samples import call, details, foreign_call, foreign_thinking, loop, raw, sealed, text, thinking
 from tests.support.samples import asked, result, said
-from thinklsp.core.messages import Conversation, TextBlock, ToolUseBlock, UserMessage
+from thinklsp.core.messages import Conversation, TextBlock, ThinkingBlock, ToolUseBlock, UserMessage
 
 A, B = UserMessage.from_text("a"), UserMessage.from_text("b")
 FUNCTION = {"name": "read_file", "arguments": '{"path": "a"}'}
@@ -31,6 +31,10 @@ def user(content: str) -> dict[str, str]:
 def entries(content: str) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = raw(details(content))["reasoning_details"]
     return listed
+
+
+def signed(signature: str) -> ThinkingBlock:
+    return ThinkingBlock("", sealed({"extra_content": {"signature": signature}}))
 
 
 NO_RESULT = "Error: no result; the call was not run."
@@ -64,6 +68,10 @@ HISTORIES: dict[str, tuple[Conversation, list[dict[str, Any]]]] = {
     "lists of thinking of neighbours are joined": (
         (A, said(details("r"), text("c")), said(details("s"), text("d")), B),
         [user("a"), answer("c\n\nd", reasoning_details=[*entries("r"), *entries("s")]), user("b")],
+    ),
+    "the later of the signatures of neighbours counts": (
+        (A, said(signed("1"), text("c")), said(signed("2"), text("d")), B),
+        [user("a"), answer("c\n\nd", extra_content={"signature": "2"}), user("b")],
     ),
     "results in several messages, and in front of texts": (
         (A, said(call("t1"), call("t2")), asked(TextBlock("note"), result("t2")), asked(result("t1", ""))),

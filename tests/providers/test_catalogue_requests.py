@@ -166,7 +166,7 @@ def test_the_length_of_summaries_is_sent_where_there_is_a_choice(provider: Provi
         if (wanted := replace(plan, notices=())) not in asked:
             asked.add(wanted)
             assert ask(where, where.dialect({"step": LOOP}), request, RequestFallbacks()).message.tool_uses
-        sent = json.loads(bytes(where.encode(request).body)).get("reasoning", {}).get("summary")
+        sent = json.loads(where.encode(request).body).get("reasoning", {}).get("summary")
         assert (sent is None) is (provider != "openai" or not plan.thinking.summarized)
         is_bent = length == "concise" if provider == "openai" and not offers_concise(model_id) else provider != "openai"
         is_bent = is_bent and plan.thinking.summarized and length != "auto"

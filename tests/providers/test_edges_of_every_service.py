@@ -201,7 +201,7 @@ def test_thinking_goes_back_only_where_it_came_from(where: Place) -> None:
         message = ensure_unique_call_ids(read(of, data).message, ())
         assert [block.text for block in message.blocks if isinstance(block, ThinkingBlock)] == ["SECRET"]
         request = request_of(where, (A, message, results_of(message, 1) or A))
-        body = bytes(where.encode(request).body).decode()
+        body = where.encode(request).body.decode()
         assert ("Said." in body, "SECRET" in body) == (True, False)
         step = {"block": [{"text": "Fine."}]}
         assert ask(where, where.dialect({"step": [step, step]}), request).message.text == "Fine."

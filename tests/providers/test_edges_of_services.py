@@ -18,11 +18,12 @@ from tests.support.samples import asked, result, said
 from tests.support.services import call_model
 from thinklsp.agent.model_call import CallEvent, CallFinished
 from thinklsp.core.choices import PlannedThinkingMode
+from thinklsp.core.errors import StreamProtocolError
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import AssistantMessage, ContentBlock, TextBlock, UserMessage
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import ModelRequest
-from thinklsp.providers.catalogue import find_model, list_models
+from thinklsp.providers.catalogue import Capabilities, find_model, list_models
 from thinklsp.providers.chat_adapter import OpenAiChatAdapter
 from thinklsp.providers.chat_servers import ChatServer
 from thinklsp.settings.model import build_settings
@@ -81,7 +82,7 @@ def test_no_request_samples_forces_a_tool_or_allows_a_fallback(family: str) -> N
     """Without a fallback the model that answers is the one that was asked, and price and abilities are its own."""
     for request in list_requests(family):
         wire = FAMILIES[family].adapter.encode(request, FAMILIES[family].samples.ENDPOINT)
-        body = json.loads(bytes(wire.body))
+        body = json.loads(wire.body)
         assert not SAMPLING & body.keys()
         assert not [key for key in body if "fallback" in key]
         assert "fallback" not in wire.headers.get("anthropic-beta", "")
@@ -118,6 +119,19 @@ def test_thinking_and_its_next_item_return_together() -> None:
         items = openai_samples.items_of(conversation)
         assert openai_samples.broken_rules(items, conversation) == []
         assert not [item for item in items if "id" in item or item["type"] == "reasoning"]
+
+
+def test_a_whole_message_with_a_block_that_is_none_is_refused() -> None:
+    whole = {"type": "message", "id": "m", "model": "m", "content": ["text"], "stop_reason": "end_turn"}
+    with pytest.raises(StreamProtocolError, match="a block"):
+        anthropic_samples.run(chat_samples.as_events(whole))
+
+
+def test_a_list_of_models_may_be_missing() -> None:
+    """As that of Ollama without a model."""
+    adapter = FAMILIES["chat"].adapter
+    assert adapter.parse_capabilities(b'{"object": "list", "data": null}') == Capabilities(models=())
+    assert adapter.parse_capabilities(b'{"data": {}}') is None
 
 
 def run_chat(*chunks: Json) -> chat_samples.Answer:

@@ -66,7 +66,7 @@ def sent(where: Place, heading: str) -> dict[str, Any]:
     plan = build_thinking_plan(build_settings(wish(heading)), where.model)
     asked = (UserMessage.from_text("x"),)
     request = ModelRequest(where.model, "Be good.", build_tool_specs(TOOLS), asked, plan.thinking, plan.max_tokens)
-    body: dict[str, Any] = json.loads(bytes(where.encode(request).body))
+    body: dict[str, Any] = json.loads(where.encode(request).body)
     return body
 
 

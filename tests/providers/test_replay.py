@@ -242,7 +242,7 @@ def test_a_budget_needs_a_tool_loop_that_began_with_thinking(name: str) -> None:
     model = find_model("anthropic", "claude-sonnet-4-5")
     request = replace(plain, thinking=Thinking("manual", 10_000), model=model)
     encoded = anthropic_samples.ADAPTER.encode(request, anthropic_samples.ENDPOINT)
-    assert json.loads(bytes(encoded.body))["thinking"]["type"] == form
+    assert json.loads(encoded.body)["thinking"]["type"] == form
     assert ("interleaved" in encoded.headers.get("anthropic-beta", "")) is (form == "enabled")
     assert anthropic_samples.body_of(plain)["thinking"]["type"] == "adaptive"
 

@@ -100,7 +100,7 @@ def sent(provider: str, conversation: Conversation, system: str = "Be good.") ->
     """The body as a strict service reads it."""
     adapter, model = ADAPTERS[provider]
     request = ModelRequest(find_model(provider, model), system, (), conversation, Thinking(), 1000)
-    text = bytes(adapter.encode(request, endpoint(provider)).body).decode()
+    text = adapter.encode(request, endpoint(provider)).body.decode()
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")

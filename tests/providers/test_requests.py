@@ -30,7 +30,7 @@ def encode(family: str, changes: Mapping[str, Any], endpoint: Mapping[str, Any] 
 
 
 def encode_body(family: str, **changes: Any) -> Json:
-    body: Json = json.loads(bytes(encode(family, changes).body))
+    body: Json = json.loads(encode(family, changes).body)
     return body
 
 
@@ -100,7 +100,7 @@ BODIES: Mapping[str, Json] = {
 def test_the_whole_body_of_a_plain_request(family: str) -> None:
     changes = {"thinking": Thinking("adaptive", effort="max"), "max_tokens": 4096} if family == "chat" else {}
     expected = json.dumps(BODIES[family], separators=(",", ":")).encode("ascii")
-    assert bytes(encode(family, changes).body) == expected
+    assert encode(family, changes).body == expected
     assert len(KEY) == 32
 
 
@@ -393,6 +393,6 @@ def test_the_repr_of_a_request_shows_no_secret(family: str) -> None:
     sample: ModelRequest = samples.REQUESTS["details" if family == "chat" else "tool loop"]
     request = FAMILIES[family].adapter.encode(sample, samples.ENDPOINT)
     for secret in (SECRETS[family], *FAMILIES[family].secrets):
-        assert secret in str(request.headers) + bytes(request.body).decode()
+        assert secret in str(request.headers) + request.body.decode()
         assert secret not in repr(request)
         assert secret not in repr(sample)

@@ -26,7 +26,7 @@ def encode(family: str, conversation: Conversation, model: str = "") -> bytes:
     samples = FAMILIES[family].samples
     asked_model = replace(samples.PLAIN.model, id=model or samples.PLAIN.model.id)
     request = replace(samples.PLAIN, conversation=conversation, model=asked_model)
-    return bytes(FAMILIES[family].adapter.encode(request, samples.ENDPOINT).body)
+    return FAMILIES[family].adapter.encode(request, samples.ENDPOINT).body
 
 
 def anew(conversation: Conversation) -> Conversation:

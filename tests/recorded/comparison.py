@@ -88,7 +88,7 @@ def send_back(recording: Recording, adapter: Adapter, endpoint: Endpoint, ours: 
     model = replace(find_model(endpoint.provider, recording.model), compacts=False)
     conversation = (UserMessage.from_text("x"), message, results)
     request = replace(plain, model=model, conversation=conversation, thinking=Thinking(), tools=())
-    body = json.loads(bytes(adapter.encode(request, endpoint).body))
+    body = json.loads(adapter.encode(request, endpoint).body)
     if recording.family == "google":
         return [_plain_part(part) for content in body["contents"] for part in content["parts"]]
     return list(body["input" if recording.family == "openai" else "messages"])

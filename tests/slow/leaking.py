@@ -21,7 +21,6 @@ from urllib.parse import quote
 from tests.support.forking import fork_servers
 from tests.support.in_process import as_json
 from thinklsp.core import messages
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.engine import session_commands
 from thinklsp.http.transport import Transport
 from thinklsp.lsp.chats import chat
@@ -145,7 +144,7 @@ def _request(to: str) -> None:
     began_with = os.environ["ANTHROPIC_BASE_URL"]
 
     def change(
-        original: Any, transport: Transport, url: str, headers: Any, body: ChunkedBody
+        original: Any, transport: Transport, url: str, headers: Any, body: bytes
     ) -> AbstractAsyncContextManager[Any]:
         here = url.startswith(began_with)
         if to == "another host" and not here:
@@ -155,7 +154,7 @@ def _request(to: str) -> None:
             headers = {**headers, "x-more": secret()}
         if to == "its own, in the body" and here and len(body):
             changed = json.loads(bytes(body)) | {"metadata": {"user_id": key()}}
-            body = ChunkedBody([json.dumps(changed).encode()])
+            body = json.dumps(changed).encode()
         return original(transport, url, headers, body)  # type: ignore[no-any-return] # it is what it was
 
     around(Transport, "post", change)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.acting import read_before
 from tests.e2e.conftest import Begin
 from tests.support.client.documents import path_of
 from tests.support.client.editor import Refusal, capabilities
@@ -207,6 +208,23 @@ async def test_apply_names_files_that_are_not_saved(begin: Begin) -> None:
     await outside.turn("thinklsp.chat", {"prompt": "Make it two."})
     assert (await outside.client.command("thinklsp.apply"))["applied"] == "all"
     await outside.until_told("Changed but not saved: a.py. Save all files to keep the change.")
+
+
+async def test_the_folder_of_a_deleted_file_became_a_link(begin: Begin) -> None:
+    """The path leads out of the workspace then, where the server does not look."""
+    delete = tool("delete_file", path="d/a.py")
+    script = *read_before(delete), answer(delete), answer(Text("Done."))
+    outside = await begin(*script, files={"d/a.py": ONE}, announce=announcing("save"))
+
+    def link(_: Any) -> Any:
+        (outside.root / "d").rename(outside.home / "d")
+        (outside.root / "d").symlink_to(outside.home / "d")
+        return {"applied": True}
+
+    outside.client.editor.handlers["workspace/applyEdit"] = link
+    result = await outside.turn("thinklsp.chat", {"prompt": "Delete it."})
+    assert result["edits"]["applied"] == "all"
+    assert (outside.home / "d" / "a.py").read_text() == ONE
 
 
 async def test_cancel_while_the_editor_saves(begin: Begin) -> None:

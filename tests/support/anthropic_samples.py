@@ -87,7 +87,7 @@ REQUESTS: dict[str, ModelRequest] = {
 
 
 def body_of(request: ModelRequest, endpoint: Endpoint = ENDPOINT) -> dict[str, Any]:
-    return dict(json.loads(bytes(ADAPTER.encode(request, endpoint).body)))
+    return dict(json.loads(ADAPTER.encode(request, endpoint).body))
 
 
 def messages_of(conversation: Conversation, **changes: Any) -> list[dict[str, Any]]:

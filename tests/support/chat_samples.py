@@ -151,7 +151,7 @@ REQUESTS: dict[str, ModelRequest] = {
 
 
 def body_of(request: ModelRequest, kind: ChatServer | None = None, endpoint: Endpoint = ENDPOINT) -> dict[str, Any]:
-    return dict(json.loads(bytes(OpenAiChatAdapter(kind or server()).encode(request, endpoint).body)))
+    return dict(json.loads(OpenAiChatAdapter(kind or server()).encode(request, endpoint).body))
 
 
 def messages_of(conversation: Conversation, kind: ChatServer | None = None, model_id: str = MODEL) -> list[Any]:

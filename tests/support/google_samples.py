@@ -123,7 +123,7 @@ Json = dict[str, Any]
 
 
 def body_of(request: ModelRequest, endpoint: Endpoint = ENDPOINT) -> Json:
-    return dict(json.loads(bytes(ADAPTER.encode(request, endpoint).body)))
+    return dict(json.loads(ADAPTER.encode(request, endpoint).body))
 
 
 def contents_of(conversation: Conversation, **changes: Any) -> list[Json]:

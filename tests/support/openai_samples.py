@@ -113,7 +113,7 @@ REQUESTS: dict[str, ModelRequest] = {
 
 
 def body_of(request: ModelRequest, endpoint: Endpoint = ENDPOINT) -> dict[str, Any]:
-    return dict(json.loads(bytes(ADAPTER.encode(request, endpoint).body)))
+    return dict(json.loads(ADAPTER.encode(request, endpoint).body))
 
 
 def items_of(conversation: Conversation, **changes: Any) -> list[Item]:

@@ -313,7 +313,7 @@ def ask(where: Place, dialect: Dialect, request: ModelRequest, remedies: Request
     while True:
         wire = where.encode(sent)
         url = urlsplit(wire.url)
-        reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+        reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, wire.body))
         if isinstance(reply, StreamedReply):
             answer = read(where, reply.body)
             return replace(answer, notices=tuple(notices))
@@ -386,7 +386,7 @@ def streamed(where: Place, *blocks: dict[str, Any], **step: Any) -> bytes:
 def streamed_by(dialect: Dialect, where: Place) -> bytes:
     wire = where.encode(request_of(where))
     url = urlsplit(wire.url)
-    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    reply = dialect.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, wire.body))
     assert isinstance(reply, StreamedReply)
     return reply.body
 

@@ -17,7 +17,7 @@ from thinklsp.providers.anthropic import AnthropicAdapter
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
-    body = json.loads(bytes(AnthropicAdapter().encode(REQUESTS[name], ENDPOINT).body))
+    body = json.loads(AnthropicAdapter().encode(REQUESTS[name], ENDPOINT).body)
     check_type(body, MessageCreateParamsStreaming)
     for message in body["messages"]:
         check_type(message, MessageParam)

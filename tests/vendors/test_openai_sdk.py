@@ -44,7 +44,7 @@ ITEMS: dict[tuple[str, str], tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_fit_the_types_of_the_vendor(name: str) -> None:
-    body = json.loads(bytes(OpenAiResponsesAdapter().encode(REQUESTS[name], ENDPOINT).body))
+    body = json.loads(OpenAiResponsesAdapter().encode(REQUESTS[name], ENDPOINT).body)
     body["input"] = [named(item) for item in body["input"]]
     check_type(body, ResponseCreateParamsStreaming)
     for tool in body.get("tools", ()):

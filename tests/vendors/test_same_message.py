@@ -147,12 +147,12 @@ def request(where: Place, conversation: Conversation) -> ModelRequest:
 
 
 def ours(where: Place, conversation: Conversation) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(bytes(where.encode(request(where, conversation)).body))
+    body: dict[str, Any] = json.loads(where.encode(request(where, conversation)).body)
     return body
 
 
 def accepted(where: Place, recorder: Recorder, conversation: Conversation) -> None:
     wire = where.encode(request(where, conversation))
     url = urlsplit(wire.url)
-    reply = recorder.inner.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, bytes(wire.body)))
+    reply = recorder.inner.build_reply(ReceivedRequest("POST", url.path, url.query, wire.headers, wire.body))
     assert isinstance(reply, StreamedReply), reply

@@ -178,6 +178,7 @@ def repository(tmp_path_factory):
 GLOBS = {
     "*.py": (["a.py", "b/c/a.py"], ["a.pyc", "py"]),
     "src/**/*.ts": (["src/a.ts", "src/x/y/a.ts"], ["lib/src/a.ts", "a.ts"]),
+    "src/**/**/a.ts": (["src/a.ts", "src/x/y/a.ts"], ["lib/src/a.ts", "a.ts"]),
     "src/*.{ts,tsx}": (["src/a.ts", "src/a.tsx"], ["src/x/a.ts", "src/a.js"]),
     "!*.md": (["a.py"], ["a.md", "b/a.md"]),
     "tests": (["tests/a.py", "x/tests"], ["test/a"]),

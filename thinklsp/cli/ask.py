@@ -213,6 +213,7 @@ async def _run_turn(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> Turn
     async def ask(question: str, options: tuple[str, ...]) -> str | None:
         # With --json, the caller is a program, which cannot answer questions.
         if json_wanted or not can_ask():
+            screen.note(f"There is no terminal to ask you in: {question}")
             return None
         screen.pause()
         try:

@@ -21,12 +21,12 @@ from thinklsp.cli.setup.files import Machine, find_server
 from thinklsp.cli.terminal import (
     create_console,
     find_current_folder,
-    format_size,
     print_fact,
     print_json,
     print_problem,
 )
 from thinklsp.core.errors import ThinkLspError
+from thinklsp.core.text_safety import format_size
 from thinklsp.engine.diagnosis import run_diagnosis
 from thinklsp.settings.access import list_key_variables, list_keyed_providers, resolve_access
 from thinklsp.settings.config_files import find_config_path

@@ -17,14 +17,13 @@ from rich.text import Text
 from thinklsp.cli.terminal import (
     create_console,
     find_current_folder,
-    format_size,
     is_confirmed,
     parse_age,
     print_json,
     sanitize_text,
 )
 from thinklsp.core.errors import ThinkLspError
-from thinklsp.core.text_safety import escape_invisible
+from thinklsp.core.text_safety import escape_invisible, format_size
 from thinklsp.engine.session_commands import (
     SessionCommands,
     filter_older_than,

@@ -117,13 +117,6 @@ def render_plan(entries: Iterable[tuple[str, str]]) -> list[Text]:
     return [Text(f"{marks.get(status, '·')} {sanitize_text(text)}", style="dim") for text, status in entries]
 
 
-def format_size(count: int) -> str:
-    for least, unit in ((100_000_000, "GB"), (100_000, "MB")):
-        if count >= least:
-            return f"{count / least / 10:.1f} {unit}"
-    return f"{count / 1e3:.1f} kB"
-
-
 def format_usage_line(usage: Mapping[str, Any]) -> str:
     """Describe the usage in a TurnResult. Unknown figures are omitted, and so is the cost of a free model."""
     total, cached = usage["inputTokens"], usage["cacheReadTokens"]

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from thinklsp.cli.terminal import find_current_folder, format_size, is_confirmed, sanitize_text
+from thinklsp.cli.terminal import find_current_folder, is_confirmed, sanitize_text
 from thinklsp.core.errors import PathRefused, ThinkLspError
+from thinklsp.core.text_safety import format_size
 from thinklsp.engine.session_commands import SessionCommands
 from thinklsp.mcp_client.consent import APPROVALS_NAME, PINS_NAME
 from thinklsp.sessions.sqlite_store import SqliteStore

@@ -11,6 +11,7 @@ from typing import get_args
 
 from thinklsp.core.errors import ImageRefused
 from thinklsp.core.messages import Conversation, IdentityMemo, ImageBlock, ImageType, TextBlock, UserMessage
+from thinklsp.core.text_safety import format_size
 
 # The parts of a file that a parser steps through. A file of 5 MiB with usual parts has about 20,000.
 _MAX_PARTS = 100_000
@@ -284,10 +285,3 @@ def _replace_in_message(message: UserMessage, accepted: Collection[str]) -> User
         )
         entry = _REPLACED.store(message, (accepted, replace(message, blocks=tuple(blocks))))
     return entry[1]
-
-
-def format_size(count: int) -> str:
-    """Format a number of bytes, such as `12 kB` or `5.2 MB`."""
-    if count < 1_000:
-        return f"{count} bytes"
-    return f"{count / 1_000_000:.1f} MB" if count >= 999_500 else f"{count / 1_000:.0f} kB"

@@ -1,14 +1,12 @@
-"""Strict JSON, JSON with comments, and request bodies that consist of chunks."""
+"""Strict JSON, and JSON with comments."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Literal
 
 
@@ -78,42 +76,6 @@ def is_shallow(value: object, max_depth: int, text: str | None = None) -> bool:
         if not level:
             return True
     return not any(level)
-
-
-class ChunkedBody:
-    """A request body stored as chunks.
-
-    Consecutive requests share most chunks, so sending a long conversation does not copy the whole body. Equality, `len`
-    and `bytes` refer to the whole body.
-    """
-
-    __slots__ = ("_chunks", "_ends")
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = tuple(chunks)
-        self._ends = list(accumulate(map(len, self._chunks)))
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __bytes__(self) -> bytes:
-        return b"".join(self._chunks)
-
-    def __eq__(self, other: object) -> bool:
-        return bytes(self) == bytes(other) if isinstance(other, ChunkedBody) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(bytes(self))
-
-    def split(self, max_bytes: int) -> Iterator[bytes]:
-        """Split the body into non-empty parts of at most `max_bytes` bytes."""
-        first = start = 0
-        while start < len(self):
-            # Take as many whole chunks as fit. A chunk that is too long is split.
-            last = max(bisect_right(self._ends, start + max_bytes), first + 1)
-            part = b"".join(self._chunks[first:last])
-            yield from (part[at : at + max_bytes] for at in range(0, len(part), max_bytes))
-            first, start = last, self._ends[last - 1]
 
 
 _TOKEN = re.compile(

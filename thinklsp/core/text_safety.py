@@ -119,6 +119,15 @@ def format_path(path: str) -> str:
     return path if path.isprintable() and not set(path) & {'"', "\\"} and path == path.strip() else json.dumps(path)
 
 
+def format_size(count: int) -> str:
+    """Format a number of bytes, such as `12 kB` or `5.2 MB`."""
+    if count < 1_000:
+        return f"{count} byte{'s' * (count != 1)}"
+    if count < 999_500:
+        return f"{count / 1_000:.0f} kB"
+    return f"{count / 10**6:.1f} MB" if count < 999_500_000 else f"{count / 10**9:.1f} GB"
+
+
 def _unescape(match: re.Match[str]) -> str:
     """Return the character of an escape. Text that only looks like an escape stays unchanged."""
     code = int(match[1], 16)

@@ -29,7 +29,6 @@ from thinklsp.core.errors import (
     ThinkLspError,
     format_install_command,
 )
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import build_endpoint, select_adapter
 from thinklsp.engine.engine import Engine
@@ -276,7 +275,7 @@ async def probe_service(engine: Engine, access: Access | None, problems: list[st
         return None
     try:
         async with asyncio.timeout(seconds):
-            async with engine.transport.post(access.base_url, {}, ChunkedBody(())):
+            async with engine.transport.post(access.base_url, {}, b""):
                 return True
     except (ThinkLspError, TimeoutError) as error:
         reason = str(error) or f"There was no response within {seconds:.0f} seconds."

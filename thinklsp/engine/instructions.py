@@ -27,7 +27,7 @@ from thinklsp.agent.prompts import (
 from thinklsp.core.choices import NOT_NOW
 from thinklsp.core.errors import PathRefused, SettingsError, TurnRefused
 from thinklsp.core.messages import Conversation
-from thinklsp.core.text_safety import format_path
+from thinklsp.core.text_safety import format_path, format_size
 from thinklsp.core.tool_type import Ask
 from thinklsp.settings.config_files import has_own_skills, locate_own_skills, shorten_home
 from thinklsp.settings.permissions import PermissionsFile, RememberedPermissions
@@ -149,7 +149,7 @@ def _format_question(subjects: Sequence[TrustSubject], remembered: RememberedPer
         ", changed since you trusted them" if any(each.trusted_path in trusted_paths for each in subjects) else ""
     )
     name = format_path(subjects[0].workspace_folder[:_MAX_NAME_CHARACTERS])
-    files = [f"{_format_name(text)} ({_format_size(text.size)})" for subject in subjects for text in subject.texts]
+    files = [f"{_format_name(text)} ({format_size(text.size)})" for subject in subjects for text in subject.texts]
     kinds = _join_kinds(subjects)
     return (
         f"The folder {name} contains {kinds} for assistants{changed_text}: {_join_names(files)}. Follow these {kinds}?"
@@ -172,10 +172,6 @@ def _join_names(names: Sequence[str]) -> str:
 
 def _format_name(text: TrustedText) -> str:
     return format_path(text.path if len(text.path) <= _MAX_NAME_CHARACTERS else f"…{text.path[-_MAX_NAME_CHARACTERS:]}")
-
-
-def _format_size(size: int) -> str:
-    return f"{size} byte{'s' * (size != 1)}" if size < 1000 else f"{size / 1000:.1f} KB"
 
 
 SKILL_FOLDERS = ((".agents", "skills"), (".claude", "skills"))

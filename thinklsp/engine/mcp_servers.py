@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
-from thinklsp.core.text_safety import escape_invisible
 from thinklsp.core.tool_type import Ask
 from thinklsp.engine.instructions import TurnInstructions
 from thinklsp.engine.turn_request import ChatRequest, TurnRequest
@@ -111,8 +110,7 @@ class McpServers:
         from thinklsp.mcp_client.server_pool import ServerPool  # noqa: PLC0415 - only with a server
 
         folder = resolve_state_folder(self._environment)
-        consent = ServerConsent(Approvals(folder), escape_invisible)
-        return ServerPool(self._environment, Pins(folder), self._permissions), consent
+        return ServerPool(self._environment, Pins(folder), self._permissions), ServerConsent(Approvals(folder))
 
     def forget_session(self, session_id: str) -> None:
         if self._loaded is not None:

@@ -21,7 +21,7 @@ from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
 from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
 from thinklsp.providers.base import Thinking
-from thinklsp.providers.catalogue import ModelInfo
+from thinklsp.providers.catalogue import ModelInfo, add_cost
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
 from thinklsp.settings.model import Provider, Settings
@@ -230,8 +230,7 @@ class WorkspaceSessions:
             return None
         if not (tokens := self.engine.get_meter(session_id).count_cached_tokens(model.id)):
             return None
-        price = new_model.price
-        cost = None if price is None else price.compute_cost(Usage(tokens, 0, cache_write_tokens=tokens))
+        cost = add_cost(Usage(tokens, 0, cache_write_tokens=tokens), new_model.price).cost_usd
         cost_text = " (cost unknown)" if cost is None else f" (about ${cost:.4f})" if cost else ""
         return f"This invalidates the prompt cache: the next request resends {tokens:,} cached tokens{cost_text}."
 

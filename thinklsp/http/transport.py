@@ -24,7 +24,6 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpx
 
 from thinklsp.core.errors import HeaderRefused, TransportFailed
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.http.routes import Route, check_url, find_route, open_client
 
 # The maximum number of bytes to buffer while the caller does not read.
@@ -193,9 +192,7 @@ class Transport:
         for client in clients.values():
             await client.aclose()
 
-    def post(
-        self, url: str, headers: Mapping[str, str], body: ChunkedBody
-    ) -> AbstractAsyncContextManager[HttpResponse]:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
         """Send a POST request and yield the response as soon as its headers have arrived.
 
         Any status except a redirect is accepted. If the body was not read completely, the connection is closed when the
@@ -209,7 +206,7 @@ class Transport:
 
     @asynccontextmanager
     async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: ChunkedBody | None
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AsyncIterator[HttpResponse]:
         target = check_url(url)
         host = format_host(target)
@@ -297,9 +294,9 @@ def _check_host_name(name: str, host: str) -> None:
         raise build_address_error(host) from None
 
 
-async def _split_body(body: ChunkedBody) -> AsyncIterator[bytes]:
-    for part in body.split(_SEND_CHUNK_BYTES):
-        yield part
+async def _split_body(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _SEND_CHUNK_BYTES):
+        yield body[start : start + _SEND_CHUNK_BYTES]
 
 
 def _reject_redirect(response: httpx.Response, url: str, host: str) -> None:
@@ -365,7 +362,7 @@ def format_host(parts: SplitResult) -> str:
 
 def to_transport_error(error: Exception, host: str, *, uses_proxy: bool = False) -> TransportFailed:
     """Convert one of `NETWORK_ERRORS` to a TransportFailed error with a message for the user."""
-    cause = _explain_cause(error, host, is_connecting=isinstance(error, httpx.ConnectError), uses_proxy=uses_proxy)
+    cause = explain_cause(error, host, is_connecting=isinstance(error, httpx.ConnectError), uses_proxy=uses_proxy)
     if cause is not None:
         return cause
     match error:
@@ -401,7 +398,7 @@ def build_address_error(host: str) -> TransportFailed:
     return TransportFailed(f"The address of {host} is invalid; check the base URL.", retryable=False)
 
 
-def _explain_cause(
+def explain_cause(
     error: Exception, host: str, *, is_connecting: bool, uses_proxy: bool = False
 ) -> TransportFailed | None:
     """Return an error if an operating system or TLS error caused the failure, or None otherwise.
@@ -427,11 +424,11 @@ def _explain_cause(
             "[network] in your config.toml."
         )
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return TransportFailed(f"The host name {host} could not be resolved; check the network and the base URL.")
+        return TransportFailed(f"The host name {host} could not be resolved; check the network and the URL.")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return TransportFailed(
             f"{host} refused the connection. Check that the server is running, that no firewall blocks it, and that "
-            "the base URL is correct."
+            "the URL is correct."
         )
     return None
 

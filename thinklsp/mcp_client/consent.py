@@ -135,14 +135,10 @@ def _build_approval(server: OfferedServer) -> ServerApproval:
 
 
 class ServerConsent:
-    """The consent of one process to offered servers. The answer no lasts until the process exits.
+    """The consent of one process to offered servers. The answer no lasts until the process exits."""
 
-    `show_text` makes invisible characters visible.
-    """
-
-    def __init__(self, approvals: Approvals, show_text: Callable[[str], str]) -> None:
+    def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals
-        self._show_text = show_text
         self._answers: dict[ServerApproval, bool] = {}
         # Without the lock, two turns that start at the same time could ask the same question twice.
         self._question_lock = asyncio.Lock()
@@ -185,7 +181,7 @@ class ServerConsent:
         notices: list[str] = []
         for number, server in enumerate(new):
             options = (USE, NOT_NOW, NONE_OF_THEM) if new[number + 1 :] else (USE, NOT_NOW)
-            question = self._build_question(server, is_changed=is_changed(server, approvals))
+            question = _build_question(server, is_changed=is_changed(server, approvals))
             answer = NONE_OF_THEM if number >= _MAX_QUESTIONS else await ask(question, options)
             if answer is None or answer == NONE_OF_THEM:
                 self._answers |= dict.fromkeys(map(_build_approval, new[number:]), False)
@@ -202,11 +198,12 @@ class ServerConsent:
                     notices.append(f"{error} The MCP server `{name}` is approved until this server exits.")
         return notices
 
-    def _build_question(self, server: OfferedServer, *, is_changed: bool) -> str:
-        changed = " Its entry changed since you approved it." if is_changed else ""
-        first = f"Use the MCP server `{server.config.name}`, which {server.place} names?{changed}"
-        warning = "It runs with your permissions and can send data to other machines." if server.config.command else ""
-        return self._show_text("\n".join(filter(None, (first, server.description, warning))))
+
+def _build_question(server: OfferedServer, *, is_changed: bool) -> str:
+    changed = " Its entry changed since you approved it." if is_changed else ""
+    first = f"Use the MCP server `{server.config.name}`, which {server.place} names?{changed}"
+    warning = "It runs with your permissions and can send data to other machines." if server.config.command else ""
+    return escape_invisible("\n".join(filter(None, (first, server.description, warning))))
 
 
 @dataclass(frozen=True, slots=True)

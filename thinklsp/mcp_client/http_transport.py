@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from thinklsp import __version__
 from thinklsp.core.errors import McpFailed, SettingsError
 from thinklsp.http.routes import Route, build_trust, find_route, resolve_proxy
+from thinklsp.http.transport import explain_cause
 from thinklsp.mcp_client.message_limits import BadMessage, limit_tools, parse_message
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.settings.access import run_secret_command
@@ -74,7 +75,8 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
             headers["authorization"] = f"Bearer {token}"
         route = find_route(urlsplit(self._url), proxy)
         try:
-            transport = _BoundedTransport(_open_transport(route, ca_bundle), self._fail, config.offers)
+            inner = _open_transport(route, ca_bundle)
+            transport = _BoundedTransport(inner, self._fail, config.offers, uses_proxy=route.proxy is not None)
             self._client = httpx2.AsyncClient(
                 transport=transport, headers=headers, trust_env=False, follow_redirects=False,
                 # The SDK follows redirects within the origin itself, up to this number.
@@ -122,8 +124,11 @@ _Fail = Callable[[str], httpx2.TransportError]
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """A transport that refuses compressed answers and answers above the limits."""
 
-    def __init__(self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, is_wanted: Callable[[str], bool]) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, is_wanted: Callable[[str], bool], *, uses_proxy: bool
+    ) -> None:
         self._inner = inner
+        self._uses_proxy = uses_proxy
         self._fail = fail
         self._is_wanted = is_wanted
 
@@ -134,7 +139,10 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
             if request.method == "GET":
                 # The optional stream of notifications, which the SDK opens again or does without.
                 raise
-            raise self._fail(f"cannot be reached ({type(fault).__name__})") from None
+            host, is_connecting = request.url.netloc.decode(), isinstance(fault, httpx2.ConnectError)
+            cause = explain_cause(fault, host, is_connecting=is_connecting, uses_proxy=self._uses_proxy)
+            why = f" ({type(fault).__name__})" if cause is None else f". {cause}".removesuffix(".")
+            raise self._fail(f"cannot be reached{why}") from None
         try:
             response.stream = await self._limit(response)
         except httpx2.TransportError:

@@ -84,7 +84,6 @@ _COUNTS_BETA = "thinking-token-count-2026-05-13"
 # The token count beta is requested only from Anthropic's own host and from the simulator. Gateways may forward beta
 # headers to a provider that rejects them.
 _FIRST_PARTY_HOST = "https://api.anthropic.com"
-_SIMULATOR = "simulator"
 ENCODED_PARTS = EncodedParts()
 _CACHE_CONTROL = ("cache_control", {"type": "ephemeral"})
 _MAX_CACHED_MESSAGES = 2
@@ -157,7 +156,7 @@ def _list_betas(request: ModelRequest, endpoint: Endpoint, thinking: Thinking) -
         betas.append(_INTERLEAVED_BETA)
     if thinking.form == "adaptive" and thinking.drop_mismatched:
         betas.append(_BINDING_BETA)
-    is_first_party = endpoint.host == _FIRST_PARTY_HOST or endpoint.provider == _SIMULATOR
+    is_first_party = endpoint.host == _FIRST_PARTY_HOST or endpoint.provider == "simulator"
     if thinking.form in ("adaptive", "manual", "between_tools") and request.thinking_counts and is_first_party:
         betas.append(_COUNTS_BETA)
     return betas

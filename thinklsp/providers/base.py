@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from thinklsp.core.choices import Effort, SummaryLength
 from thinklsp.core.errors import ProviderError, StreamProtocolError
-from thinklsp.core.json_codec import ChunkedBody
 from thinklsp.core.messages import Conversation, Origin, ToolSpec
 from thinklsp.core.stream_events import MessageStarted, StreamEvent
 from thinklsp.core.text_safety import hide_secrets
@@ -138,7 +137,7 @@ class HttpRequest:
 
     url: str
     headers: Mapping[str, str] = field(repr=False, hash=False)
-    body: ChunkedBody = field(repr=False)
+    body: bytes = field(repr=False)
     budget_omitted: bool = False
 
 

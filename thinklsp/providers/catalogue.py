@@ -239,7 +239,6 @@ _LATEST = "-latest"
 _PREFIXES = {"google": "models/"}
 # The simulator uses Anthropic's API and model IDs. Its answers are free.
 _SIMULATOR, _SIMULATED_PROVIDER = "simulator", "anthropic"
-_FREE = Price(0.0, 0.0)
 
 
 # The valid keys in a catalogue row, and the valid keys in its price.
@@ -269,7 +268,7 @@ class Catalogue:
         """
         if provider == _SIMULATOR:
             model = _PACKAGED_CATALOGUE.find_model(_SIMULATED_PROVIDER, model_id)
-            return replace(model, provider=provider, price=_FREE)
+            return replace(model, provider=provider, price=Price(0.0, 0.0))
         return replace(_apply_price(self._find_entry(provider, model_id), day), id=model_id)
 
     def find_default_model(self, provider: str) -> str:

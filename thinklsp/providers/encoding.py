@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar
 
-from thinklsp.core.json_codec import ChunkedBody, encode_json
+from thinklsp.core.json_codec import encode_json
 from thinklsp.core.messages import (
     ContentBlock,
     ConversationPart,
@@ -180,11 +180,11 @@ def _encode_part(part: EncodedJson) -> bytes:
     return part.json
 
 
-def encode_body(body: dict[str, Any]) -> ChunkedBody:
+def encode_body(body: dict[str, Any]) -> bytes:
     """Encode a request body, reusing the bytes of cached parts."""
     pieces: list[bytes] = []
     _write(body, _MAX_LEVELS, pieces)
-    return ChunkedBody(pieces)
+    return b"".join(pieces)
 
 
 def _write(value: object, levels: int, pieces: list[bytes]) -> None:

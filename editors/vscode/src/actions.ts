@@ -2,6 +2,7 @@
 
 import { type CodeAction, type Command, type Disposable, type Uri, commands, window } from 'vscode';
 import type { CodeActionMiddleware, CodeLensMiddleware, ExecuteCommandMiddleware } from 'vscode-languageclient/node';
+import type { ChoiceName } from './chat/messages';
 import { ensureModel } from './first-run';
 import { choose, describeNextTurn } from './menu';
 import type { Outcomes } from './outcomes';
@@ -73,7 +74,7 @@ export class Actions implements Disposable {
                 if (value !== undefined) {
                     return this.turns.ask(command, argument);
                 }
-                const key = command.slice('thinklsp.'.length) as 'effort' | 'thinking' | 'model';
+                const key = command.slice('thinklsp.'.length) as ChoiceName;
                 return choose(this.turns, key, this.chosen, sessionId);
             }
             case 'thinklsp.apply':

@@ -1,7 +1,8 @@
 /** The menu of the status bar item, and the lists that it opens. */
 
 import { type QuickPickItem, QuickPickItemKind, commands, window, workspace } from 'vscode';
-import { cost } from './chat/figures';
+import { cost, used } from './chat/figures';
+import type { ChoiceName } from './chat/messages';
 import { modelFacts, providerName } from './chat/models';
 import { WAYS, isOffline } from './first-run';
 import type { Choice, Model, UsageReport } from './protocol';
@@ -13,9 +14,7 @@ interface Entry extends QuickPickItem {
     run?: () => unknown;
 }
 
-export type Chosen = 'effort' | 'thinking' | 'model';
-
-const LISTS: { key: Chosen; icon: string; label: string; placeHolder: string }[] = [
+const LISTS: { key: ChoiceName; icon: string; label: string; placeHolder: string }[] = [
     { key: 'effort', icon: 'dashboard', label: 'Effort', placeHolder: 'Reasoning effort' },
     { key: 'thinking', icon: 'lightbulb', label: 'Thinking', placeHolder: 'Thinking mode' },
     { key: 'model', icon: 'chip', label: 'Model', placeHolder: 'Model for the next turn' },
@@ -99,7 +98,7 @@ function entries(
         { label: 'where the model runs', kind: QuickPickItemKind.Separator },
         ...WAYS.map(({ label, detail, command: id }) => ({ label, description: detail, run: command(id) })),
         { label: 'more', kind: QuickPickItemKind.Separator },
-        { label: '$(graph) Usage', description: spent(usage), run: command('thinklsp.ui.usage') },
+        { label: '$(graph) Usage', description: usage && `today: ${used(usage.today) || 'nothing yet'}`, run: command('thinklsp.ui.usage') },
         { label: '$(gear) Settings', run: command('workbench.action.openSettings', '@ext:thinklsp.thinklsp') },
         { label: '$(go-to-file) Open config.toml', run: command('thinklsp.ui.openConfig') },
         { label: '$(pulse) Doctor', description: 'check the configuration', run: command('thinklsp.ui.doctor') },
@@ -121,17 +120,8 @@ function described(choice: Choice | undefined): string {
     return value === effective || effective === null ? (value ?? '') : [value, effective].filter(Boolean).join(' → ');
 }
 
-function spent(usage: UsageReport | undefined): string {
-    if (usage === undefined) {
-        return '';
-    }
-    const tokens = (usage.today.inputTokens ?? 0) + (usage.today.outputTokens ?? 0);
-    const cost = usage.today.costUsd ? `, $${usage.today.costUsd.toFixed(2)}` : '';
-    return `${tokens.toLocaleString('en')} tokens today${cost}`;
-}
-
 /** Lets the user choose a value for a session or, without one, for all later turns. */
-export async function choose(turns: Turns, key: Chosen, changed: () => void, sessionId?: string): Promise<void> {
+export async function choose(turns: Turns, key: ChoiceName, changed: () => void, sessionId?: string): Promise<void> {
     const list = LISTS.find(one => one.key === key)!;
     const now = await told(() => turns.ask<Choice>(`thinklsp.${key}`, { sessionId }));
     if (now === undefined) {
@@ -175,7 +165,7 @@ export async function choose(turns: Turns, key: Chosen, changed: () => void, ses
 }
 
 /** Sets a value for a session or, without one, in the user's or the workspace's settings, so that it outlives the window. */
-export async function decide(turns: Turns, key: Chosen, value: string, sessionId?: string): Promise<Choice> {
+export async function decide(turns: Turns, key: ChoiceName, value: string, sessionId?: string): Promise<Choice> {
     const answer = await turns.ask<Choice>(`thinklsp.${key}`, { value, sessionId });
     if (sessionId === undefined && !isTour()) {
         const settings = workspace.getConfiguration('thinklsp');

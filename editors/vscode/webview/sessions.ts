@@ -1,6 +1,6 @@
 /** The list of the workspace's sessions, and the newest ones on the start page of a chat. */
 
-import { ago, cost, tokens } from '../src/chat/figures';
+import { ago, spent } from '../src/chat/figures';
 import type { Session } from '../src/chat/messages';
 import { button, element } from './dom';
 
@@ -110,12 +110,7 @@ export class Welcome {
 }
 
 function opener(session: Session, act: () => void): HTMLButtonElement {
-    const { inputTokens, outputTokens, costUsd } = session.usage;
-    const facts = [
-        session.busy ? 'running' : ago(session.updated, Date.now()),
-        inputTokens === null && outputTokens === null ? '' : `${tokens((inputTokens ?? 0) + (outputTokens ?? 0))} tokens`,
-        costUsd ? cost(costUsd) : '',
-    ];
+    const facts = [session.busy ? 'running' : ago(session.updated, Date.now()), spent(session.usage)];
     const made = element(
         'button',
         { type: 'button', class: 'open-session', title: session.title },

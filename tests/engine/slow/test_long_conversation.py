@@ -167,7 +167,7 @@ async def test_provider_compaction_keeps_the_whole_session(tmp_path: Path) -> No
     # Another service is sent every word, and nothing of the notes.
     model = find_model("anthropic", "claude-opus-5-5")
     request = ModelRequest(model, "", (), long.conversation, Thinking(), None)
-    body = bytes(AnthropicAdapter().encode(request, Endpoint("anthropic", "http://localhost", "k")).body).decode()
+    body = AnthropicAdapter().encode(request, Endpoint("anthropic", "http://localhost", "k")).body.decode()
     assert GOAL in json.loads(body)["messages"][0]["content"][0]["text"]
     assert all(f"part {number}." in body for number in range(1, 30))
     assert not any(word in body for word in ("encrypted_content", "compaction", "cmp_"))

@@ -46,7 +46,7 @@ class Talk:
         return self._add(UserMessage.from_text(text))
 
     def body(self) -> Json:
-        return json.loads(bytes(self.where.encode(self.request).body))
+        return json.loads(self.where.encode(self.request).body)
 
     def go_on(self) -> Json:
         """Take the answer to the next request, with results for its calls, and return the request after that."""

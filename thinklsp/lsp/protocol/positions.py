@@ -63,7 +63,7 @@ def find_column(line: str, character: int, encoding: Encoding) -> int:
 
 
 class PositionMap:
-    """A text and the offsets of its lines, used to convert offsets to positions and back."""
+    """A text and the offsets of its lines, used to convert offsets to positions."""
 
     def __init__(self, text: str, encoding: Encoding) -> None:
         self._text = text
@@ -76,14 +76,6 @@ class PositionMap:
 
     def to_range(self, start: int, end: int) -> Range:
         return Range(self.to_position(start), self.to_position(end))
-
-    def to_offset(self, line: int, character: int) -> int:
-        """Return the offset of a position, clamped to the text as required by the LSP specification."""
-        if line >= len(self._starts):
-            return len(self._text)
-        start = self._starts[line]
-        end = self._starts[line + 1] if line + 1 < len(self._starts) else len(self._text)
-        return start + find_column(self._text[start:end], character, self._encoding)
 
 
 Span = tuple[int, int]
