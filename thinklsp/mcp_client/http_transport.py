@@ -7,15 +7,16 @@ to another origin. This module imports the SDK and its HTTP library, so only `co
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
 
 from thinklsp import __version__
 from thinklsp.core.errors import McpFailed, SettingsError
@@ -69,6 +70,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
         self.ended = asyncio.Event()
         self.failure = ""
         self.on_list_change = on_list_change
+        self._is_wanted = config.offers
         self._url = config.url or ""
         headers = {"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity", **config.headers}
         if token is not None:
@@ -76,7 +78,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
         route = find_route(urlsplit(self._url), proxy)
         try:
             inner = _open_transport(route, ca_bundle)
-            transport = _BoundedTransport(inner, self._fail, config.offers, uses_proxy=route.proxy is not None)
+            transport = _BoundedTransport(inner, self._fail, uses_proxy=route.proxy is not None)
             self._client = httpx2.AsyncClient(
                 transport=transport, headers=headers, trust_env=False, follow_redirects=False,
                 # The SDK follows redirects within the origin itself, up to this number.
@@ -98,7 +100,8 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
 
     async def __aenter__(self) -> Any:
         self._streams = streamable_http_client(self._url, http_client=self._client, max_sse_event_size=MAX_EVENT_BYTES)
-        return await self._streams.__aenter__()
+        received, sent = await self._streams.__aenter__()
+        return _ToolLimiter(received, self._is_wanted), sent
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -124,13 +127,10 @@ _Fail = Callable[[str], httpx2.TransportError]
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """A transport that refuses compressed answers and answers above the limits."""
 
-    def __init__(
-        self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, is_wanted: Callable[[str], bool], *, uses_proxy: bool
-    ) -> None:
+    def __init__(self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, *, uses_proxy: bool) -> None:
         self._inner = inner
         self._uses_proxy = uses_proxy
         self._fail = fail
-        self._is_wanted = is_wanted
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -163,23 +163,45 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
             raise self._fail("sent an answer that cannot be read")
         if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             return _CountedStream(stream, _MAX_STREAM_BYTES, self._fail)
-        # The SDK parses an answer on the event loop, so its structure is checked first. A list of tools in a stream of
-        # events is limited only by MAX_EVENT_BYTES, so it can keep the event loop for 0.1 s.
+        # The SDK parses an answer on the event loop, so its structure is checked first.
         counted = _CountedStream(stream, MAX_BODY_BYTES, self._fail)
         try:
             body = b"".join([chunk async for chunk in counted])
         finally:
             await counted.aclose()
         try:
-            return httpx2.ByteStream(await asyncio.to_thread(self._check_body, body))
+            await asyncio.to_thread(parse_message, body)
         except BadMessage as problem:
             raise self._fail(str(problem)) from None
+        return httpx2.ByteStream(body)
 
-    def _check_body(self, body: bytes) -> bytes:
-        """Return the answer for the SDK, with a limited list of tools. Raises BadMessage."""
-        message = parse_message(body)
-        limited = None if message is None else limit_tools(message, self._is_wanted)
-        return body if limited is message else json.dumps(limited).encode()
+
+class _ToolLimiter:
+    """The stream of messages for the SDK, with limited lists of tools."""
+
+    def __init__(self, inner: Any, is_wanted: Callable[[str], bool]) -> None:
+        self._inner = inner
+        self._is_wanted = is_wanted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._inner.__anext__()
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            item.message.result = limit_tools({"result": item.message.result}, self._is_wanted)["result"]
+        return item
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        ended: bool | None = await self._inner.__aexit__(*error)
+        return ended
 
 
 class _CountedStream(httpx2.AsyncByteStream):

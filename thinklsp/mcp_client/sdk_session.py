@@ -36,12 +36,19 @@ from thinklsp.mcp_client.message_limits import make_printable
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.stdio_transport import StdioTransport
 
+# The schema of a tool that the server listed without one. Such a tool is left out with a notice.
+_NO_SCHEMA = {"type": "null"}
+
 
 def convert_tool(server: str, tool: mcp_types.Tool) -> ListedTool:
-    annotations: dict[str, Any] = {}
-    if tool.annotations is not None:
-        annotations = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return ListedTool(server, tool.name, tool.title or "", tool.description or "", tool.input_schema, annotations)
+    """Return the tool as the server listed it, which `limit_tools` has kept. Values of a wrong type are left out."""
+    listed: dict[str, Any] = (tool.meta or {})["listed"]
+    title, text, schema = (listed.get(key) for key in ("title", "description", "inputSchema"))
+    return ListedTool(
+        server, tool.name, title if isinstance(title, str) else "", text if isinstance(text, str) else "",
+        schema if isinstance(schema, dict) else _NO_SCHEMA,
+        listed["annotations"] if isinstance(listed.get("annotations"), dict) else {},
+    )  # fmt: skip
 
 
 def convert_result(result: mcp_types.CallToolResult) -> CallResult:
