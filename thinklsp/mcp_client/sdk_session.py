@@ -86,7 +86,7 @@ _CALL_RESULTS: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredRes
 _DECLINED = mcp_types.ElicitResult(action="decline")
 
 
-class _ToolLimiter:
+class _ToolLimiter(AbstractAsyncContextManager["_ToolLimiter"]):
     """The stream of messages for the SDK, with limited lists of tools."""
 
     def __init__(self, inner: Any, is_wanted: Callable[[str], bool]) -> None:
@@ -102,16 +102,11 @@ class _ToolLimiter:
     async def __anext__(self) -> Any:
         item = await self._inner.__anext__()
         if isinstance(item, SessionMessage) and isinstance(item.message, mcp_types.JSONRPCResponse):
-            item.message.result = limit_tools({"result": item.message.result}, self._is_wanted)["result"]
+            item.message.result = limit_tools(item.message.result, self._is_wanted)
         return item
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> bool | None:
-        ended: bool | None = await self._inner.__aexit__(*error)
-        return ended
+    async def __aexit__(self, *error: object) -> None:
+        await self._inner.aclose()
 
 
 class SdkSession(AbstractAsyncContextManager["SdkSession"]):
