@@ -35,8 +35,8 @@ def changed(identity: str = "t", status: str = "completed", **members: Any) -> J
 DIFF = {"type": "diff", "path": "/w/a.py", "oldText": "a", "newText": "b"}
 PLACES = [{"path": "/w/a.py", "line": 1}]
 OPTIONS = [
-    {"optionId": "once", "name": "Apply", "kind": "allow_once"},
-    {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+    {"optionId": "allow_once", "name": "Apply", "kind": "allow_once"},
+    {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
 ]
 EDIT = call("e", kind="edit", content=[DIFF], locations=PLACES)
 

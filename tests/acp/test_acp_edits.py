@@ -24,7 +24,7 @@ CHANGED = LINES.replace("line 7", "changed 7")
 MIB = 1 << 20
 
 
-def typing(talk: Talk, old: str, new: str, result: Any = "once") -> Callable[[Any], Any]:
+def typing(talk: Talk, old: str, new: str, result: Any = "allow_once") -> Callable[[Any], Any]:
     """Answer a question after the user has typed."""
 
     def choose(params: Json) -> Json:

@@ -177,7 +177,7 @@ ENDS: dict[str, tuple[list[Any], dict[str, str], str]] = {
 async def test_stop_reason(begin: Begin, name: str) -> None:
     script, env, expected = ENDS[name]
     talk = await begin(*script, files=FILES, env=env)
-    talk.peer.choices = ["reject"]
+    talk.peer.choices = ["reject_once"]
     assert await talk.prompt("Go.") == expected
     talk.outside.told()
 

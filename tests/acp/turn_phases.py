@@ -92,7 +92,7 @@ PHASES: Mapping[str, Phase] = {
     "compaction": Phase(lambda hold: [answer(Text("They "), hold)], "/compact"),
 }
 ANSWERS: Mapping[str, Json] = {
-    "session/request_permission": {"outcome": {"outcome": "selected", "optionId": "once"}},
+    "session/request_permission": {"outcome": {"outcome": "selected", "optionId": "allow_once"}},
     "elicitation/create": {"action": "accept", "content": {"answer": "This"}},
 }
 CANCELS: Mapping[str, Json] = {"session/request_permission": CANCELLED, "elicitation/create": {"action": "cancel"}}

@@ -44,7 +44,8 @@ def main() -> int:
     print(f"\nPictures and rows: {out}")
     failed = [row for row in rows if row.outcome == "failed"]
     _print(failed)  # Again, because a log that is cut keeps its end.
-    print(f"{len(rows) - len(failed)} passed, {len(failed)} failed")
+    skipped = sum(row.outcome == "skipped" for row in rows)
+    print(f"{len(rows) - len(failed) - skipped} passed, {skipped} skipped, {len(failed)} failed")
     return 1 if failed or not rows else 0
 
 

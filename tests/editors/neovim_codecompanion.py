@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -39,11 +39,22 @@ _ACCEPT, _REJECT, _CANCEL, _VIEW = "g2", "g3", "g4", "gv"
 
 
 async def install(room: Path) -> str:
+    return await install_plugins(room, _PLUGINS)
+
+
+async def install_plugins(room: Path, plugins: Mapping[str, str]) -> str:
+    """Clone plugins of GitHub at their commits. Return the versions of the first one and of Neovim."""
     version = await neovim.installer("sid")(room)
     await apt("git")
-    for name, commit in _PLUGINS.items():
+    for name, commit in plugins.items():
         await _clone(name, commit, _folder(room, name))
-    return f"codecompanion.nvim {_PLUGINS['olimorris/codecompanion.nvim'][:7]}, {version}"
+    name, commit = next(iter(plugins.items()))
+    return f"{name.rpartition('/')[2]} {commit[:7]}, {version}"
+
+
+def load_plugins(room: Path, plugins: Iterable[str]) -> str:
+    """Return Lua for `init.lua`."""
+    return f"vim.opt.runtimepath:append({{ {', '.join(f'[[{_folder(room, name)}]]' for name in plugins)} }})\n"
 
 
 def _folder(room: Path, name: str) -> Path:
@@ -78,9 +89,8 @@ async def drive(trial: Trial, room: Path) -> None:
 @asynccontextmanager
 async def _chatting(trial: Trial, room: Path) -> AsyncIterator[Seat]:
     """A Neovim with the file in one window and a new chat in the other, where the cursor is."""
-    folders = ", ".join(f"[[{_folder(room, name)}]]" for name in _PLUGINS)
     settings = pasted("docs/acp.md", "lua", 'require("codecompanion")').replace("/path/to/thinklsp", "thinklsp")
-    init = f"{_BEFORE}vim.opt.runtimepath:append({{ {folders} }})\n{settings}"
+    init = f"{_BEFORE}{load_plugins(room, _PLUGINS)}{settings}"
     async with neovim._opened(trial, room, "config", init) as seat:
         await seat.nvim.attach(120, 60)
         with trial.check("opens a chat with a session of the agent"):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.mcp_client import driving
 from tests.mcp_client.driving import decline
-from tests.mcp_client.http_stub import Answer, Request, Response, behave, reply, serve
+from tests.mcp_client.http_stub import TOOL, Answer, Request, Response, behave, reply, serve
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
@@ -109,6 +109,22 @@ async def test_an_answer_of_four_mebibytes_is_read() -> None:
     size = 4 * 1024 * 1024 - 200
     async with serve(answer_with_text(size)) as stub, connect(f"{stub.url}/mcp") as connection:
         assert (await connection.call("work", {}, decline)).parts == ("x" * size,)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_bad_tool_is_left_out_alone(*, is_stream: bool) -> None:
+    def answer(request: Request) -> Response:
+        if (request.message or {}).get("method") != "tools/list":
+            return behave(request)
+        bad = {"name": "bad", "inputSchema": {"type": "string"}, "outputSchema": 1}
+        result = {"resultType": "complete", "tools": [TOOL, bad, "x"], "ttlMs": 0, "cacheScope": "private"}
+        plain = reply(request, result)
+        stream = Response(headers={"content-type": "text/event-stream"}, body=b"data: " + plain.body + b"\n\n")
+        return stream if is_stream else plain
+
+    async with serve(answer) as stub, connect(f"{stub.url}/mcp") as connection:
+        assert [tool.name for tool in connection.tools] == ["work", "bad", ""]
+        assert (await connection.call("work", {}, decline)).parts == ("/mcp",)
 
 
 async def test_a_server_that_cannot_be_used_ends_with_a_sentence() -> None:

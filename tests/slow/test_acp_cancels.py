@@ -83,7 +83,7 @@ def cancelling(peer: Peer, chance: random.Random) -> None:
     """Answer questions as a client that may have been cancelled in the meantime."""
 
     def choose(params: Any) -> Any:
-        yes = {"outcome": {"outcome": "selected", "optionId": "once"}}
+        yes = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
         return CANCELLED if chance.random() < 0.1 else yes
 
     peer.choices = [choose]

@@ -55,7 +55,7 @@ def source(session: str, root: Path) -> list[Json]:
         ("session/cancel", ours), ("$/cancel_request", {"requestId": 7}), ("_a/b", {"c": [1]}),
     ]  # fmt: skip
     asked = [{"jsonrpc": "2.0", "id": 0, "method": method, "params": params} for method, params in requests]
-    answers = [{"jsonrpc": "2.0", "id": 0, "result": {"outcome": {"outcome": "selected", "optionId": "once"}}}]
+    answers = [{"jsonrpc": "2.0", "id": 0, "result": {"outcome": {"outcome": "selected", "optionId": "allow_once"}}}]
     return asked + [{"jsonrpc": "2.0", "method": method, "params": params} for method, params in notes] + answers
 
 

@@ -83,7 +83,7 @@ class Round:
 
         def choose(params: Any) -> Any:
             self.maybe_type(0.4)
-            return {"outcome": {"outcome": "selected", "optionId": "once"}}
+            return {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
 
         peer.choices = [choose]
 

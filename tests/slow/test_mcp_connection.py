@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -18,9 +19,15 @@ from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.call_result import ResultImage
 from thinklsp.mcp_client.connection import RESTART_SECONDS, McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.mcp_client.tool_schemas import select_tools
 
 GOOD = str(Path(__file__).parents[1] / "mcp_client" / "good_server.py")
 HOSTILE = str(Path(__file__).parents[1] / "mcp_client" / "hostile_server.py")
+SMALL = str(Path(__file__).parents[1] / "cli" / "small_mcp_server.py")
+WRONG_VALUES: list[Any] = [
+    {"inputSchema": None}, {"title": 3}, {"description": 5}, {"annotations": "x"}, {"icons": [{"src": 1}]},
+    {"_meta": "x"}, {"outputSchema": {"type": "string"}}, {"outputSchema": "x"}, {"execution": "x"}, {"name": 1},
+]  # fmt: skip
 LIMITS: Any = {"start_timeout_seconds": 60.0, "timeout_seconds": 60.0}
 ERAS = {"modern": "2026-07-28", "legacy": "2025-11-25"}
 
@@ -145,6 +152,25 @@ async def test_a_changed_list_is_read_at_the_next_start(era: str) -> None:
         assert "added" not in {tool.name for tool in connection.tools}
         await connection.start()
         assert "added" in {tool.name for tool in connection.tools}
+
+
+async def test_a_bad_tool_is_left_out_alone(tmp_path: Path) -> None:
+    """Whatever a server lists beside a good tool, in the older protocol, whose types are stricter."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    rows = json.loads((Path(GOOD).parent / "nasty_schemas.json").read_text("utf-8"))
+    # A message that is nested more than 64 levels deep ends the server.
+    corpus = [row for row in rows if row["name"] != "deep nesting"]
+    listed = [{"name": f"m{number}", "inputSchema": schema, **wrong} for number, wrong in enumerate(WRONG_VALUES)]
+    listed += [{"name": f"s{number}", "inputSchema": row["schema"]} for number, row in enumerate(corpus)]
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([*listed, "x", None, {}, {"name": "good", "inputSchema": schema}]))
+    async with connect(SMALL, str(path)) as connection:
+        await connection.start()
+        assert len(connection.tools) == len(listed) + 4
+        names = {tool.listed.name for tool in select_tools(connection.tools)[0]}
+        refused = {f"s{number}" for number, row in enumerate(corpus) if "kept" not in row}
+        assert names == {tool.name for tool in connection.tools} - refused - {"", "m0"}
+        assert (await connection.call("good", {"a": "b"}, decline)).parts == ('{"a": "b"}',)
 
 
 async def test_a_server_receives_no_keys() -> None:

@@ -100,8 +100,8 @@ class Worker:
 
 
 async def main() -> None:
-    # Standard error is for faults; the pool warns of each broken connection.
-    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+    # Standard error is for faults; psycopg and its pool warn of broken connections.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     work = json.load(sys.stdin)
     journal = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     random.seed(work["name"])

@@ -46,7 +46,7 @@ class Editor(Watched):
         super().__init__()
         self.updates: list[tuple[str, Any]] = []
         self.questions: list[Any] = []
-        self.option: str | None = "once"
+        self.option: str | None = "allow_once"
 
     def of(self, kind: type) -> list[Any]:
         return [update for _, update in self.updates if isinstance(update, kind)]
@@ -158,7 +158,7 @@ async def test_prompt_with_tools(begin: Begin) -> None:
     assert [u.status for u in seat.editor.of(ToolCallProgress) if u.status][-1] == "completed"
 
 
-@pytest.mark.parametrize(("option", "text"), [("once", "x = 2\n"), ("reject", "x = 1\n")])
+@pytest.mark.parametrize(("option", "text"), [("allow_once", "x = 2\n"), ("reject_once", "x = 1\n")])
 async def test_edit_with_permission(begin: Begin, option: str, text: str) -> None:
     seat = await begin(answer(edit_file("a.py", "1", "2")), DONE, a="x = 1\n")
     seat.editor.option = option
@@ -166,7 +166,7 @@ async def test_edit_with_permission(begin: Begin, option: str, text: str) -> Non
     [(call, options)] = seat.editor.questions
     [diff] = call.content
     assert (diff.type, diff.old_text, diff.new_text) == ("diff", "x = 1\n", "x = 2\n")
-    assert [each.option_id for each in options] == ["once", "always", "reject"]
+    assert [each.option_id for each in options] == ["allow_once", "allow_always", "reject_once"]
     assert (seat.root / "a.py").read_text() == text
 
 

@@ -264,9 +264,7 @@ class TurnUpdates:
         running = next(reversed(self._running.values()), None)
         if running is not None and running.name == _QUESTION_TOOL and self._client.features.asks_forms:
             return await self._client.ask_form(question, options)
-        rows = [Option(str(number), name, _find_kind(name)) for number, name in enumerate(options)]
-        if all(row.kind.startswith("allow") for row in rows):
-            rows.append(_NO_ANSWER)
+        rows = _build_options(options)
         content = [build_text_content(question)]
         if running is not None:
             call_id = format_call_id(running.call_id)
@@ -274,7 +272,7 @@ class TurnUpdates:
             chosen = await self._client.request_permission(call, rows)
         else:
             chosen = await self._ask_apart(question, content, rows)
-        return None if chosen is _NO_ANSWER else options[int(chosen.id)]
+        return None if chosen is _NO_ANSWER else options[rows.index(chosen)]
 
     async def ask_budget(self, text: str) -> BudgetAnswer:
         answer = await self.ask(text, tuple(BUDGET_ANSWERS))
@@ -292,6 +290,17 @@ class TurnUpdates:
         finally:
             self._client.send(build_tool_update(call_id, "failed" if chosen is None else "completed"))
         return chosen
+
+
+def _build_options(names: Sequence[str]) -> list[Option]:
+    """Return the answers to a question. avante.nvim takes a click for a yes only if the id is the kind of the option.
+
+    It then sends the last option of that kind, so an id is a kind only if no other option has this kind.
+    """
+    kinds = [_find_kind(name) for name in names]
+    ids = [kind if kinds.count(kind) == 1 else str(number) for number, kind in enumerate(kinds)]
+    rows = [Option(*row) for row in zip(ids, names, kinds, strict=True)]
+    return rows if "reject_once" in kinds else [*rows, _NO_ANSWER]
 
 
 def _find_kind(option: str) -> OptionKind:

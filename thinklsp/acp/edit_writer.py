@@ -37,9 +37,9 @@ from thinklsp.workspace.overlay import apply_to_disk
 
 _log = logging.getLogger(__name__)
 
-_ONCE = Option("once", "Apply", "allow_once")
-_ALWAYS = Option("always", "Apply all edits of this session", "allow_always")
-_REJECT = Option("reject", "Reject", "reject_once")
+_ONCE = Option("allow_once", "Apply", "allow_once")
+_ALWAYS = Option("allow_always", "Apply all edits of this session", "allow_always")
+_REJECT = Option("reject_once", "Reject", "reject_once")
 _NO_WRITE = (
     "this client does not let thinklsp write files; copy the change from the diff, or set `write_disk = true` in the "
     "section `[acp]` of your config.toml"

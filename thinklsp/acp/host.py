@@ -245,17 +245,11 @@ class PromptRun:
         content = await asyncio.to_thread(read_prompt, self._blocks, view)
         name, *rest = content.text.split(maxsplit=1) or [""]
         if name == "/review":
-            title, instruction = "review the working tree", "".join(rest).strip()
-            return await self._run_turn(
-                ActionRequest(
-                    **self._name_session(view),
-                    title=title,
-                    name="review",
-                    place=None,
-                    instruction=instruction,
-                    changes="all",
-                )
-            )
+            action = ActionRequest(
+                **self._name_session(view), title="review the working tree", name="review", place=None,
+                instruction="".join(rest).strip(), changes="all",
+            )  # fmt: skip
+            return await self._run_turn(action)
         parsed = parse_slash_commands(content.text)
         if not parsed:
             return await self._send_chat(content, parsed, view)
@@ -315,15 +309,10 @@ class PromptRun:
         references, notices = find_file_references(text, view)
         session.notices += notices
         request = ChatRequest(
-            **self._name_session(view),
-            prompt=text,
-            skills=parsed.skills,
-            references=references,
-            attachments=content.attachments,
-            client_servers=session.servers,
-            images=content.images,
+            **self._name_session(view), prompt=text, skills=parsed.skills, references=references,
+            attachments=content.attachments, client_servers=session.servers, images=content.images,
             mode="ask" if session.mode == "ask" else "agent",
-        )
+        )  # fmt: skip
         return await self._run_turn(request)
 
     def _say(self, text: str) -> None:

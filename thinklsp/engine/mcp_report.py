@@ -100,10 +100,8 @@ def describe_own_servers(user: UserSettings) -> tuple[dict[str, Any], tuple[str,
     servers, problems = list_user_servers(user)
     missing = explain_missing_sdk() if servers else None
     described = [KnownServer(config, _OWN_PLACE, "own").describe() for config in servers]
-    return {"servers": described, "disabled": list(list_disabled_servers(user))}, (
-        *problems,
-        *([] if missing is None else [missing]),
-    )
+    report = {"servers": described, "disabled": list(list_disabled_servers(user))}
+    return report, problems if missing is None else (*problems, missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +161,9 @@ async def inspect_connection(connection: McpConnection, pins: Pins) -> StartedSe
         except ThinkLspError as error:
             problems += (str(error),)
     return StartedServer(
-        config,
-        connection.state,
-        connection.era,
-        connection.start_seconds,
-        connection.last_error,
-        connection.stderr_tail,
-        tools,
-        usable,
-        report,
-        problems,
-    )
+        config, connection.state, connection.era, connection.start_seconds, connection.last_error,
+        connection.stderr_tail, tools, usable, report, problems,
+    )  # fmt: skip
 
 
 async def try_server(config: ServerConfig, user: UserSettings, folder: str, pins: Pins) -> StartedServer:

@@ -249,8 +249,9 @@ class McpConnection:
         except TimeoutError:
             reason = self._explain_timeout()
         except Exception as error:  # noqa: BLE001 - the SDK raises errors of its libraries, in groups
-            name = type(find_cause(error)).__name__
-            reason = f"{self.label} failed ({name})."
+            cause = find_cause(error)
+            name = type(cause).__name__
+            reason = str(cause) if isinstance(cause, McpFailed) else f"{self.label} failed ({name})."
             _LOG.info("the connection to an MCP server failed: %s", name)
         finally:
             if session is not None:

@@ -7,7 +7,6 @@ to another origin. This module imports the SDK and its HTTP library, so only `co
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -21,7 +20,7 @@ from thinklsp import __version__
 from thinklsp.core.errors import McpFailed, SettingsError
 from thinklsp.http.routes import Route, build_trust, find_route, resolve_proxy
 from thinklsp.http.transport import explain_cause
-from thinklsp.mcp_client.message_limits import BadMessage, limit_tools, parse_message
+from thinklsp.mcp_client.message_limits import BadMessage, parse_message
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.settings.access import run_secret_command
 
@@ -76,7 +75,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
         route = find_route(urlsplit(self._url), proxy)
         try:
             inner = _open_transport(route, ca_bundle)
-            transport = _BoundedTransport(inner, self._fail, config.offers, uses_proxy=route.proxy is not None)
+            transport = _BoundedTransport(inner, self._fail, uses_proxy=route.proxy is not None)
             self._client = httpx2.AsyncClient(
                 transport=transport, headers=headers, trust_env=False, follow_redirects=False,
                 # The SDK follows redirects within the origin itself, up to this number.
@@ -124,13 +123,10 @@ _Fail = Callable[[str], httpx2.TransportError]
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """A transport that refuses compressed answers and answers above the limits."""
 
-    def __init__(
-        self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, is_wanted: Callable[[str], bool], *, uses_proxy: bool
-    ) -> None:
+    def __init__(self, inner: httpx2.AsyncHTTPTransport, fail: _Fail, *, uses_proxy: bool) -> None:
         self._inner = inner
         self._uses_proxy = uses_proxy
         self._fail = fail
-        self._is_wanted = is_wanted
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -163,23 +159,17 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
             raise self._fail("sent an answer that cannot be read")
         if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             return _CountedStream(stream, _MAX_STREAM_BYTES, self._fail)
-        # The SDK parses an answer on the event loop, so its structure is checked first. A list of tools in a stream of
-        # events is limited only by MAX_EVENT_BYTES, so it can keep the event loop for 0.1 s.
+        # The SDK parses an answer on the event loop, so its structure is checked first.
         counted = _CountedStream(stream, MAX_BODY_BYTES, self._fail)
         try:
             body = b"".join([chunk async for chunk in counted])
         finally:
             await counted.aclose()
         try:
-            return httpx2.ByteStream(await asyncio.to_thread(self._check_body, body))
+            await asyncio.to_thread(parse_message, body)
         except BadMessage as problem:
             raise self._fail(str(problem)) from None
-
-    def _check_body(self, body: bytes) -> bytes:
-        """Return the answer for the SDK, with a limited list of tools. Raises BadMessage."""
-        message = parse_message(body)
-        limited = None if message is None else limit_tools(message, self._is_wanted)
-        return body if limited is message else json.dumps(limited).encode()
+        return httpx2.ByteStream(body)
 
 
 class _CountedStream(httpx2.AsyncByteStream):

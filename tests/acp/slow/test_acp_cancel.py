@@ -20,8 +20,8 @@ Json = Any
 MAX_SECONDS = 1.0
 FILES = {"a.py": OLD}
 EDIT = edit_file("a.py", "1", "2")
-YES = {"outcome": {"outcome": "selected", "optionId": "once"}}
-NO = {"outcome": {"outcome": "selected", "optionId": "reject"}}
+YES = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+NO = {"outcome": {"outcome": "selected", "optionId": "reject_once"}}
 
 
 def leave_unanswered(_: Json) -> Json:

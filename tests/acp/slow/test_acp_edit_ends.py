@@ -30,17 +30,17 @@ def refuse(_: Json) -> Json:
 
 
 REJECTED: dict[str, tuple[Any, str]] = {
-    "by its id": ("reject", "you rejected it"),
+    "by its id": ("reject_once", "you rejected it"),
     "by its kind": ("reject_once", "you rejected it"),
     "an error": (refuse, "the editor could not ask you"),
     "an unknown option": ("no-such-option", "the editor gave no valid answer"),
     "nothing": (lambda _: None, "the editor gave no valid answer"),
     "nothing chosen": ({"outcome": {"outcome": "selected"}}, "the editor gave no valid answer"),
-    "another outcome": ({"outcome": {"outcome": "later", "optionId": "once"}}, "the editor gave no valid answer"),
-    "another form": ({"optionId": "once"}, "the editor gave no valid answer"),
+    "another outcome": ({"outcome": {"outcome": "later", "optionId": "allow_once"}}, "the editor gave no valid answer"),
+    "another form": ({"optionId": "allow_once"}, "the editor gave no valid answer"),
     "a number": ({"outcome": 7}, "the editor gave no valid answer"),
     "a list of options": (
-        {"outcome": {"outcome": "selected", "optionId": ["once"]}},
+        {"outcome": {"outcome": "selected", "optionId": ["allow_once"]}},
         "the editor gave no valid answer",
     ),
 }
@@ -64,7 +64,7 @@ async def test_every_other_answer_rejects_with_its_reason(begin: Begin) -> None:
 
 async def test_written_file_is_not_called_unapplied_after_a_cancel(begin: Begin) -> None:
     talk = await begin(BOTH, say("Done."), say("Here."), files=FILES)
-    talk.peer.choices = ["once", CANCELLED]
+    talk.peer.choices = ["allow_once", CANCELLED]
     assert await talk.prompt("Change both.") == "cancelled"
     assert talk.edit_statuses() == ["completed", "failed"]
     assert (talk.root / "a.py").read_text() != LINES
@@ -86,7 +86,7 @@ async def test_cancel_counts_until_the_write_is_sent(begin: Begin) -> None:
 
     def choose(_: Json) -> Json:
         talk.peer.handlers["fs/read_text_file"] = wait
-        return {"outcome": {"outcome": "selected", "optionId": "once"}}
+        return {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
 
     talk.peer.choices = [choose]
     running = talk.send("Change it.")
@@ -136,7 +136,7 @@ async def test_sessions_do_not_overwrite_each_other(begin: Begin, peer: Any) -> 
         if len(talk.client.requests("session/request_permission")) == 2:
             both.set()
         await both.wait()
-        return {"outcome": {"outcome": "selected", "optionId": "once"}}
+        return {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
 
     talk.peer.choices = [wait]
     first = talk.send("Change it.")
@@ -155,7 +155,7 @@ async def test_file_that_became_a_link_is_refused(begin: Begin) -> None:
     def replace(_: Any) -> Any:
         file.unlink()
         file.symlink_to("/etc/hostname")
-        return {"outcome": {"outcome": "selected", "optionId": "once"}}
+        return {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
 
     talk.peer.choices = [replace]
     assert await talk.prompt("Change it.") == "end_turn"
@@ -201,7 +201,7 @@ async def test_model_learns_of_rejected_edits_after_a_failed_turn(begin: Begin) 
     """The first prompt after the rejection never reaches the model."""
     failure = Failure(403, "permission_error", "Not for you.")
     talk = await begin(answer(EDIT), say("Done."), failure, say("Here."), files=FILES)
-    talk.peer.choices = ["reject"]
+    talk.peer.choices = ["reject_once"]
     assert await talk.prompt("Change it.") == "end_turn"
     await refusal(talk.send("Go on."))
     assert await talk.prompt("Again.") == "end_turn"

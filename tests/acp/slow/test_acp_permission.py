@@ -17,7 +17,7 @@ from tests.support.signing_server import answer, tool
 
 Json = Any
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n"}
-EDIT_OPTIONS = {"once": "allow_once", "always": "allow_always", "reject": "reject_once"}
+EDIT_OPTIONS = ["allow_once", "allow_always", "reject_once"]
 COMMANDS = "[commands]\nenabled = true\n"
 EDITS = [answer(edit_file("a.py", "1", "2")), say("Done.")]
 BOTH = [answer(edit_file("a.py", "1", "2"), edit_file("b.py", "1", "2")), say("Done.")]
@@ -33,7 +33,8 @@ async def test_question_shows_the_whole_diff(begin: Begin, peer: Any) -> None:
     path = str(talk.root / "a.py")
     assert call["content"] == [{"type": "diff", "path": path, "oldText": "x = 1\n", "newText": "x = 2\n"}]
     assert call["locations"] == [{"path": path, "line": 1}]
-    assert {option["optionId"]: option["kind"] for option in question["options"]} == EDIT_OPTIONS
+    assert [option["kind"] for option in question["options"]] == EDIT_OPTIONS
+    assert [option["optionId"] for option in question["options"]] == EDIT_OPTIONS
     assert all(option["name"] for option in question["options"])
     assert "a.py" in call["title"]
     assert talk.peer.writes == [(path, "x = 2\n")]
@@ -43,7 +44,7 @@ async def test_question_shows_the_whole_diff(begin: Begin, peer: Any) -> None:
 
 async def test_every_file_has_its_question(begin: Begin) -> None:
     talk = await begin(*BOTH, files=FILES)
-    talk.peer.choices = ["once", "reject"]
+    talk.peer.choices = ["allow_once", "reject_once"]
     assert await talk.prompt("Two.") == "end_turn"
     questions = talk.client.requests("session/request_permission")
     assert [len(diffs(question["toolCall"])) for question in questions] == [1, 1]
@@ -56,7 +57,7 @@ async def test_every_file_has_its_question(begin: Begin) -> None:
 
 async def test_always_covers_the_turn_and_the_session(begin: Begin) -> None:
     talk = await begin(*BOTH, answer(edit_file("a.py", "2", "3")), say("Done."), *EDITS, files=FILES)
-    talk.peer.choices = ["always"]
+    talk.peer.choices = ["allow_always"]
     assert await talk.prompt("Two.") == "end_turn"
     assert await talk.prompt("Three.") == "end_turn"
     assert len(talk.client.requests("session/request_permission")) == 1
@@ -86,9 +87,9 @@ async def test_answers_out_of_order(begin: Begin) -> None:
 
     async def wait(params: Json) -> Json:
         await late.wait()
-        return selected("once")
+        return selected("allow_once")
 
-    talk.peer.choices = [wait, "once"]
+    talk.peer.choices = [wait, "allow_once"]
     running = talk.send("a")
     await talk.client.wait_for(lambda: talk.client.requests("session/request_permission"))
     other = Talk(talk.outside)
@@ -112,7 +113,8 @@ async def test_command_shows_its_words(begin: Begin, choice: str, status: str) -
     assert len(questions) == 2
     call = questions[0]["toolCall"]
     assert "echo hello" in str(call)
-    assert {option["kind"] for option in questions[0]["options"]} >= {"allow_once", "reject_once"}
+    ids = {option["name"]: option["optionId"] for option in questions[0]["options"]}
+    assert list(ids.values()) == ["allow_once", "1", "2", "reject_once"], ids
     assert [tool.status for tool in talk.tools("execute")] == [status, status]
     told = str(talk.provider.requests[1].body["messages"][-1])
     assert ("hello" in told) is (choice == "allow_once")
