@@ -49,10 +49,10 @@ def test_a_team_begins_with_the_sessions_of_the_folder(
     session_id = fill_folder(cli)
     cli.environment[VARIABLE] = address(postgres.owner_url, empty)
     assert (
-        "The tables were created, at version 3.\nThe role thinklsp can use them."
+        "The tables were created, at version 4.\nThe role thinklsp can use them."
         in inside("store", "migrate", "--role", "thinklsp").stdout
     )
-    assert "The tables are at version 3 already." in inside("store", "migrate").stdout
+    assert "The tables are at version 4 already." in inside("store", "migrate").stdout
     refused = inside("store", "check")
     assert (refused.returncode, "would see the sessions of all users" in refused.stdout) == (1, True)
     uncopied = inside("store", "copy", "to-database")

@@ -92,13 +92,13 @@ def test_the_limit_of_messages_is_one_of_a_window() -> None:
 
 def test_only_wanted_tools_are_passed_on() -> None:
     tools = [{"name": f"t{number}"} for number in reversed(range(900))]
-    message = {"id": 1, "result": {"tools": tools, "nextCursor": "more"}}
-    passed = limit_tools(message, lambda name: name.endswith("0"))
-    assert [tool["_meta"]["listed"] for tool in passed["result"].pop("tools")] == tools[9::10]
-    assert passed == {"id": 1, "result": {"nextCursor": "more"}}
-    passed = limit_tools(message, lambda _name: True)
-    assert [tool["name"] for tool in passed["result"]["tools"]] == sorted(tool["name"] for tool in tools)[:250]
-    for other in ({"id": 1, "error": {}}, {"id": 1, "result": {"tools": "x"}}, {"method": "x", "params": {}}):
+    result = {"tools": tools, "nextCursor": "more"}
+    passed = limit_tools(result, lambda name: name.endswith("0"))
+    assert [tool["_meta"]["listed"] for tool in passed.pop("tools")] == tools[9::10]
+    assert passed == {"nextCursor": "more"}
+    passed = limit_tools(result, lambda _name: True)
+    assert [tool["name"] for tool in passed["tools"]] == sorted(tool["name"] for tool in tools)[:250]
+    for other in ({}, {"tools": "x"}, {"content": []}):
         assert limit_tools(other, lambda _name: False) is other
 
 

@@ -170,7 +170,8 @@ async def test_calls_that_are_cancelled_or_killed_are_not_repeated(connect: Conn
     await everything.start()
 
     async def begin_long_call() -> asyncio.Future[CallResult]:
-        running = asyncio.ensure_future(call(everything, "trigger-long-running-operation", duration=600, steps=600))
+        arguments = {"duration": 600, "steps": 600}
+        running = asyncio.ensure_future(everything.call("trigger-long-running-operation", arguments, decline))
         assert "here" in text_of(await call(everything, "echo", message="here"))
         return running
 

@@ -90,13 +90,8 @@ class _Context:
 
 def run(args: argparse.Namespace) -> int:
     state_folder = resolve_state_folder(os.environ)
-    context = _Context(
-        load_user_settings(os.environ),
-        find_current_folder(),
-        Approvals(state_folder),
-        Pins(state_folder),
-        create_console(sys.stdout),
-    )
+    user, console = load_user_settings(os.environ), create_console(sys.stdout)
+    context = _Context(user, find_current_folder(), Approvals(state_folder), Pins(state_folder), console)
     return _OPERATIONS[args.op](context, args)
 
 

@@ -31,7 +31,7 @@ from thinklsp.engine.session_commands import (
     format_restored,
 )
 from thinklsp.engine.session_stores import open_session_store
-from thinklsp.settings.config_files import explain_unused_path
+from thinklsp.settings.config_files import explain_unused_paths
 from thinklsp.workspace.paths import compute_workspace_key
 from thinklsp.workspace.uri import format_uri, path_to_uri
 
@@ -96,7 +96,7 @@ async def _run(args: argparse.Namespace) -> int:
     try:
         return await _OPERATIONS.get(args.op, _change)(commands, args)
     finally:
-        for problem in filter(None, (explain_unused_path(os.environ, "THINKLSP_STATE_DIR"), *store.problems)):
+        for problem in (*explain_unused_paths(os.environ), *store.problems):
             sys.stderr.write(f"thinklsp sessions: {sanitize_text(problem)}\n")
         await store.aclose()
 

@@ -67,14 +67,9 @@ class McpServers:
         return prepared.tools, (*ignored, *notices, *prepared.notices)
 
     async def _list_servers(
-        self,
-        roots: Sequence[Root],
-        clients: Sequence[ClientEntry],
-        user: UserSettings,
-        instructions: TurnInstructions,
-        ask: Ask,
-        consent: ServerConsent,
-    ) -> tuple[list[ServerConfig], tuple[str, ...]]:
+        self, roots: Sequence[Root], clients: Sequence[ClientEntry], user: UserSettings,
+        instructions: TurnInstructions, ask: Ask, consent: ServerConsent,
+    ) -> tuple[list[ServerConfig], tuple[str, ...]]:  # fmt: skip
         from thinklsp.mcp_client import server_entries  # noqa: PLC0415 - only with a server
 
         configs, notices = server_entries.list_user_servers(user)

@@ -161,18 +161,11 @@ class ServerConsent:
                 approvals = await asyncio.to_thread(self._approvals.read)
             except SettingsError as error:
                 return (), (*notices, str(error))
-            new = [
-                server
-                for server in usable
-                if not is_approved(server, approvals) and _build_approval(server) not in self._answers
-            ]
+            pending = [server for server in usable if not is_approved(server, approvals)]
+            new = [server for server in pending if _build_approval(server) not in self._answers]
             notices += await self._ask_all(new, approvals, ask)
-        chosen = [
-            server.config
-            for server in usable
-            if is_approved(server, approvals) or self._answers.get(_build_approval(server))
-        ]
-        return tuple(chosen), tuple(notices)
+        refused = [server for server in pending if not self._answers.get(_build_approval(server))]
+        return tuple(server.config for server in usable if server not in refused), tuple(notices)
 
     async def _ask_all(
         self, new: Sequence[OfferedServer], approvals: tuple[ServerApproval, ...], ask: Ask

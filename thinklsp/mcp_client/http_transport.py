@@ -10,19 +10,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
 
 from thinklsp import __version__
 from thinklsp.core.errors import McpFailed, SettingsError
 from thinklsp.http.routes import Route, build_trust, find_route, resolve_proxy
 from thinklsp.http.transport import explain_cause
-from thinklsp.mcp_client.message_limits import BadMessage, limit_tools, parse_message
+from thinklsp.mcp_client.message_limits import BadMessage, parse_message
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.settings.access import run_secret_command
 
@@ -70,7 +68,6 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
         self.ended = asyncio.Event()
         self.failure = ""
         self.on_list_change = on_list_change
-        self._is_wanted = config.offers
         self._url = config.url or ""
         headers = {"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity", **config.headers}
         if token is not None:
@@ -100,8 +97,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
 
     async def __aenter__(self) -> Any:
         self._streams = streamable_http_client(self._url, http_client=self._client, max_sse_event_size=MAX_EVENT_BYTES)
-        received, sent = await self._streams.__aenter__()
-        return _ToolLimiter(received, self._is_wanted), sent
+        return await self._streams.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -174,34 +170,6 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
         except BadMessage as problem:
             raise self._fail(str(problem)) from None
         return httpx2.ByteStream(body)
-
-
-class _ToolLimiter:
-    """The stream of messages for the SDK, with limited lists of tools."""
-
-    def __init__(self, inner: Any, is_wanted: Callable[[str], bool]) -> None:
-        self._inner = inner
-        self._is_wanted = is_wanted
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        item = await self._inner.__anext__()
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            item.message.result = limit_tools({"result": item.message.result}, self._is_wanted)["result"]
-        return item
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> bool | None:
-        ended: bool | None = await self._inner.__aexit__(*error)
-        return ended
 
 
 class _CountedStream(httpx2.AsyncByteStream):

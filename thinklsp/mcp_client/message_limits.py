@@ -154,20 +154,19 @@ class MessageFilter:
             raise BadMessage(f"sent more than {_MAX_UNSOLICITED:,} messages within {_WINDOW_SECONDS:g} seconds")
 
 
-def limit_tools(message: dict[str, Any], is_wanted: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a message with only the wanted tools, and of very many only the first in the order of their names.
+def limit_tools(result: dict[str, Any], is_wanted: Callable[[str], bool]) -> dict[str, Any]:
+    """Return a result with only the wanted tools, and of very many only the first in the order of their names.
 
     The SDK rejects a list for one wrong tool, and validates large schemas on the event loop. So each tool becomes one
     that the SDK accepts, with the tool as the server listed it in `_meta`.
     """
-    result = message.get("result")
-    tools = result.get("tools") if isinstance(result, dict) else None
+    tools = result.get("tools")
     if not isinstance(tools, list):
-        return message
+        return result
     wanted = [tool for tool in map(_wrap_tool, tools) if is_wanted(tool["name"])]
     if len(wanted) > _MAX_LISTED_TOOLS:
-        wanted = sorted(wanted, key=lambda tool: str(tool["name"]))[:_MAX_LISTED_TOOLS]
-    return {**message, "result": {**message["result"], "tools": wanted}}
+        wanted = sorted(wanted, key=lambda tool: tool["name"])[:_MAX_LISTED_TOOLS]
+    return {**result, "tools": wanted}
 
 
 def _wrap_tool(listed: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +22,7 @@ import mcp_types
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,7 +33,7 @@ from thinklsp.mcp_client.connection import find_cause
 from thinklsp.mcp_client.elicitation import MAX_ROUNDS, CallInput, Elicit
 from thinklsp.mcp_client.guarded_process import ServerCommand
 from thinklsp.mcp_client.http_transport import HttpTransport, read_token
-from thinklsp.mcp_client.message_limits import make_printable
+from thinklsp.mcp_client.message_limits import limit_tools, make_printable
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.stdio_transport import StdioTransport
 
@@ -85,6 +86,29 @@ _CALL_RESULTS: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredRes
 _DECLINED = mcp_types.ElicitResult(action="decline")
 
 
+class _ToolLimiter(AbstractAsyncContextManager["_ToolLimiter"]):
+    """The stream of messages for the SDK, with limited lists of tools."""
+
+    def __init__(self, inner: Any, is_wanted: Callable[[str], bool]) -> None:
+        self._inner = inner
+        self._is_wanted = is_wanted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._inner.__anext__()
+        if isinstance(item, SessionMessage) and isinstance(item.message, mcp_types.JSONRPCResponse):
+            item.message.result = limit_tools(item.message.result, self._is_wanted)
+        return item
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._inner.aclose()
+
+
 class SdkSession(AbstractAsyncContextManager["SdkSession"]):
     """A session, which must be entered and left by the same task. Other tasks may make calls.
 
@@ -102,7 +126,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
         self._calls: list[CallInput] = []
         self._watch_task: asyncio.Task[None] | None = None
         self._client = Client(
-            transport,
+            self._limit_tools(),
             mode="auto",
             cache=None,
             read_timeout_seconds=max(config.start_timeout_seconds, 1.0),
@@ -122,7 +146,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
         `on_list_change` is called for each change of the tool list. Raises McpFailed if the configuration is wrong.
         """
         if command is not None:
-            return cls(config, label, folders, StdioTransport(command, on_list_change, config.offers))
+            return cls(config, label, folders, StdioTransport(command, on_list_change))
         token = await read_token(config, label, environment)
         transport = await asyncio.to_thread(
             HttpTransport, config, label, token, on_list_change, proxy=proxy, ca_bundle=ca_bundle
@@ -149,6 +173,11 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
             self._watch_task.cancel()
             await asyncio.gather(self._watch_task, return_exceptions=True)
         await self._client.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _limit_tools(self) -> AsyncIterator[Any]:
+        async with self.transport as (received, sent):
+            yield _ToolLimiter(received, self._config.offers), sent
 
     @property
     def era(self) -> str:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from thinklsp.jsonrpc.framing import BadFrame, LineReader
 from thinklsp.mcp_client.guarded_process import ServerCommand, ServerProcess
-from thinklsp.mcp_client.message_limits import MAX_LINE_BYTES, BadMessage, MessageFilter, limit_tools, parse_message
+from thinklsp.mcp_client.message_limits import MAX_LINE_BYTES, BadMessage, MessageFilter, parse_message
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], "_Outbox"]
 
@@ -40,12 +40,10 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
 
     `ended` is set as soon as the server has exited or was found to be faulty. `failure` is then the end of a sentence
     about the server, or empty if thinklsp ended the connection. `on_list_change` is called for each change of the list
-    of tools, which the SDK does not receive. The SDK receives only the tools whose names `is_wanted` accepts.
+    of tools, which the SDK does not receive.
     """
 
-    def __init__(
-        self, command: ServerCommand, on_list_change: Callable[[], None], is_wanted: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, command: ServerCommand, on_list_change: Callable[[], None]) -> None:
         self.ended = asyncio.Event()
         self.failure = ""
         self._is_faulty = False
@@ -55,7 +53,6 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
         self.on_list_change = on_list_change
         self._filter = MessageFilter(asyncio.get_running_loop().time, on_list_change)
         self._inbox, self._received = anyio.create_memory_object_stream[SessionMessage | Exception](_MAX_WAITING)
-        self._is_wanted = is_wanted
         self._outbox = _Outbox(self._filter, self._fail)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -131,7 +128,7 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
         if message is None:
             self.unreadable_lines += 1
         if self._filter.should_pass(message) and message is not None:
-            await self._deliver(limit_tools(message, self._is_wanted))
+            await self._deliver(message)
 
     async def _deliver(self, message: dict[str, Any]) -> None:
         try:

@@ -18,7 +18,6 @@ from thinklsp.core.errors import SettingsError
 
 _LOCK_POLL_SECONDS = 0.02
 
-_PATH_VARIABLES = ("THINKLSP_CONFIG", "THINKLSP_ADMIN_CONFIG", "THINKLSP_STATE_DIR")
 FileStamp = tuple[int, ...] | None
 
 
@@ -72,18 +71,14 @@ def shorten_home(path: str) -> str:
     return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
 
 
-def explain_unused_path(environment: Mapping[str, str], variable: str) -> str | None:
-    """Return a message for the user if the path in an environment variable is relative, or None otherwise."""
-    if not environment.get(variable, "").strip() or find_own_path(environment, variable) is not None:
-        return None
-    reason = f"{variable} is ignored because it is a relative path, which could point into a folder that you open."
-    return f"{reason} Set it to a path that begins with / or ~/."
-
-
 def explain_unused_paths(environment: Mapping[str, str]) -> list[str]:
-    """Return the messages of `explain_unused_path` for the user's and the administrator's file and the state folder."""
-    problems = (explain_unused_path(environment, variable) for variable in _PATH_VARIABLES)
-    return [problem for problem in problems if problem is not None]
+    """Return a message for the user for each environment variable with a relative path."""
+    return [
+        f"{variable} is ignored because it is a relative path, which could point into a folder that you open. Set "
+        "it to a path that begins with / or ~/."
+        for variable in ("THINKLSP_CONFIG", "THINKLSP_ADMIN_CONFIG", "THINKLSP_STATE_DIR")
+        if environment.get(variable, "").strip() and find_own_path(environment, variable) is None
+    ]
 
 
 def read_toml(path: str, name: str) -> Mapping[str, Any]:
