@@ -34,7 +34,7 @@ MORE_THAN_ONCE: Mapping[str, Sequence[str]] = {
     "all so far in each piece": tuple(accumulate(PIECES)),
     "all so far in each piece, and the whole again": (*accumulate(PIECES), WHOLE),
     "all so far at first, then pieces": (WHOLE[:4], WHOLE[:15], WHOLE[15:]),
-    "the whole twice, in lines": (WHOLE, "\n", WHOLE),
+    "null in a line of its own first": ("null", "\n", *PIECES),
     "an empty object first": ("{}", *PIECES),
     "an empty object with blanks first": ("{ }", WHOLE),
     "null first": ("null", *PIECES),
