@@ -35,11 +35,11 @@ def _own(provider: str, url: str) -> Any:
     adapter = AnthropicAdapter() if by_anthropic else OpenAiResponsesAdapter()
     request = anthropic_samples.PLAIN if by_anthropic else openai_samples.PLAIN
     endpoint = Endpoint(provider, url if by_anthropic else f"{url}/v1", "key")
+    server = create_server()  # An editor has started it long before.
 
     async def run() -> int:
         transport = Transport()
         caller = HttpModelCaller(adapter, endpoint, transport, policy=RetryPolicy(), rng=lambda: 0.5)
-        server = create_server()
         writer = FrameWriter(os.open(os.devnull, os.O_WRONLY), build_frame)
         server.protocol.connect(writer)
         progress = TurnProgress(server.state.client, "chat", "work")
