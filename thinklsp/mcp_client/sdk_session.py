@@ -46,10 +46,13 @@ def convert_tool(server: str, tool: mcp_types.Tool) -> ListedTool:
     listed: dict[str, Any] = (tool.meta or {})["listed"]
     title, text, schema = (listed.get(key) for key in ("title", "description", "inputSchema"))
     return ListedTool(
-        server, tool.name, title if isinstance(title, str) else "", text if isinstance(text, str) else "",
+        server,
+        tool.name,
+        title if isinstance(title, str) else "",
+        text if isinstance(text, str) else "",
         schema if isinstance(schema, dict) else _NO_SCHEMA,
         listed["annotations"] if isinstance(listed.get("annotations"), dict) else {},
-    )  # fmt: skip
+    )
 
 
 def convert_result(result: mcp_types.CallToolResult) -> CallResult:

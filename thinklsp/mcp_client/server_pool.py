@@ -177,9 +177,14 @@ class ServerPool:
         return [self._connections[name] for name in sorted(self._connections)]
 
     async def prepare(
-        self, configs: Sequence[ServerConfig], folders: Sequence[str], session_id: str, *,
-        proxy: str | None = None, ca_bundle: str | None = None,
-    ) -> TurnTools:  # fmt: skip
+        self,
+        configs: Sequence[ServerConfig],
+        folders: Sequence[str],
+        session_id: str,
+        *,
+        proxy: str | None = None,
+        ca_bundle: str | None = None,
+    ) -> TurnTools:
         """Start the servers that do not run yet, and return their tools for one turn.
 
         `proxy` and `ca_bundle` come from the user's file.
