@@ -15,7 +15,7 @@ from tests.providers.test_random_histories import histories
 from tests.support.samples import asked, result, said
 from tests.support.sizes import examples
 from thinklsp.core.json_codec import encode_json
-from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, UserMessage
+from thinklsp.core.messages import AssistantMessage, Conversation, TextBlock, ToolSpec, UserMessage
 from thinklsp.providers import anthropic, chat_adapter, google, responses_adapter
 
 MEMOS = [module.ENCODED_PARTS._memo for module in (anthropic, responses_adapter, google, chat_adapter)]
@@ -68,6 +68,15 @@ def count_kept(conversation: Conversation) -> int:
     parts = [part for message in conversation for part in (message, *message.blocks)]
     known = [known for memo in MEMOS for part in parts if (known := memo.find(part)) is not None]
     return sum(len(value.json) for _, value in known)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equal_tools_are_written_as_they_are(family: str) -> None:
+    samples = FAMILIES[family].samples
+    for value, text in ((1, b'"default":1}'), (True, b'"default":true}'), (1.0, b'"default":1.0}')):
+        tool = ToolSpec("read", "Reads.", {"type": "object", "properties": {"n": {"default": value}}})
+        request = replace(samples.PLAIN, conversation=(A,), tools=(tool, tool))
+        assert FAMILIES[family].adapter.encode(request, samples.ENDPOINT).body.count(text) == 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -344,7 +344,7 @@ def find_compaction_origin(message: Message) -> Origin | None:
 Conversation = tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ToolSpec:
     """A tool definition for the model. `input_schema` is a JSON Schema object."""
 

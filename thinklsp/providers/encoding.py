@@ -103,7 +103,8 @@ def open_state(state: OpaqueState, origin: Origin) -> dict[str, Any]:
 
 def cache_encoded_tool(make: Callable[[ToolSpec], Wire]) -> Callable[[ToolSpec], Wire]:
     """Encode each tool definition once, because every request contains the same definitions."""
-    return lru_cache(maxsize=256)(lambda tool: EncodedJson(make(tool)))
+    memo: IdentityMemo[Wire] = IdentityMemo()
+    return lambda tool: memo.find(tool) or memo.store(tool, EncodedJson(make(tool)))
 
 
 class CallNames:
