@@ -207,7 +207,7 @@ def test_a_relative_path_keeps_a_server_from_starting(cli, variable):
     """Otherwise other files would count, which may lack users, budgets and the database."""
     done = cli.run("--ws", "127.0.0.1:0", **{variable: "own.toml"})
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{variable} is ignored because it is a relative path" in done.stderr
+    assert f"The server was not started: {variable} is ignored because it is a relative path" in done.stderr
 
 
 def test_a_server_names_settings_that_it_ignores(cli):

@@ -75,7 +75,7 @@ def _load_settings() -> UserSettings:
     A file that is not used or has a mistake stops the server, because its limits would be lost. Raises ThinkLspError.
     """
     if unused := explain_unused_paths(os.environ):
-        raise ThinkLspError(unused[0])
+        raise ThinkLspError(f"The server was not started: {unused[0]}")
     user = load_user_settings(os.environ)
     for problem in user.problems:
         _print(problem)
