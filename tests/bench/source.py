@@ -1,5 +1,6 @@
-"""A service that sends prepared events over HTTP, one chunk per event. Each connection has a thread of its own, and stays
-open for the next request like that of a real provider.
+"""A service that sends prepared events over HTTP, one chunk per event.
+
+Each connection has its own thread, and stays open for the next request like that of a provider.
 
 Over TLS, each event is a TLS record of its own.
 The service signs and checks nothing, because only the client is measured.
@@ -19,9 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nrequest-id: req_1\r\nTransfer-Encoding: chunked\r\n\r\n"
-)
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nrequest-id: req_1\r\nTransfer-Encoding: chunked\r\n\r\n"
 MODEL = "claude-opus-5-5"
 OPENAI_MODEL = "gpt-5.5"
 _PIECE = 32
