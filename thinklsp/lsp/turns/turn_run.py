@@ -65,10 +65,6 @@ AnswerSink = Callable[[Delivery], "asyncio.Task[None]"]
 """A function that starts writing a text into a document. Its task continues if the turn is cancelled."""
 
 
-def _create_future() -> asyncio.Future[Result]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(slots=True)
 class TurnRun:
     """The run of a command, which has exactly one result.
@@ -94,7 +90,7 @@ class TurnRun:
     problem: str = ""
     is_waiting: bool = False
     leader: TurnRun | None = None
-    ended: asyncio.Future[Result] = field(default_factory=_create_future)
+    ended: asyncio.Future[Result] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _task: asyncio.Task[object] | None = None
     _partial_result: Result | None = None
 
