@@ -170,7 +170,7 @@ async def test_breaks_and_refusals(name: str) -> None:
 
 async def test_an_oversized_answer_is_given_up() -> None:
     error = await failure([head(), b"x" * 2_000_000], max_response_bytes=1024 * 1024)
-    assert "exceeds 1 MiB" in str(error)
+    assert "exceeds 1 MB" in str(error)
     assert not error.retryable
 
 

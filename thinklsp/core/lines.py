@@ -57,6 +57,18 @@ def split_without_ends(text: str) -> list[str]:
     return text.splitlines()
 
 
+def count_line_ends(text: str) -> dict[str, int]:
+    """Count the line endings of each style."""
+    both = text.count("\r\n")
+    return {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
+
+
+def find_line_end(text: str) -> str:
+    """Return the most common line ending in the text."""
+    ends = count_line_ends(text)
+    return max(ends, key=ends.__getitem__)
+
+
 def find_line_starts(text: str) -> list[int]:
     """Return the offset of each line. The text after the last line ending is a line, even if it is empty."""
     lines = split_lines(text)

@@ -24,6 +24,7 @@ import httpx
 
 from thinklsp import __version__
 from thinklsp.core.errors import HeaderRefused, TransportFailed
+from thinklsp.core.text_safety import format_size
 from thinklsp.http.routes import Route, check_url, find_route, open_connections
 
 # The maximum number of bytes to buffer while the caller does not read.
@@ -144,8 +145,7 @@ class HttpResponse:
         self._received_bytes += size
         if self._received_bytes > self._limits.max_bytes:
             raise TransportFailed(
-                f"The answer from {self._host} was discarded: it exceeds "
-                f"{self._limits.max_bytes // (1024 * 1024)} MiB.",
+                f"The answer from {self._host} was discarded: it exceeds {format_size(self._limits.max_bytes)}.",
                 retryable=False,
             )
 
