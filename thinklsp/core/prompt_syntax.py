@@ -194,6 +194,11 @@ class ParsedPrompt:
     def __bool__(self) -> bool:
         return bool(self.invocations or self.problems)
 
+    def format_skipped(self, run_count: int) -> str:
+        """Return a sentence that names the commands after the first `run_count`, or an empty string."""
+        names = ", ".join(f"`/{skipped.command.name}`" for skipped in self.invocations[run_count:])
+        return f"Not run: {names}." if names else ""
+
 
 def parse_slash_commands(prompt: str) -> ParsedPrompt:
     """Find the slash commands and the chosen skills in a prompt."""

@@ -18,6 +18,7 @@ from thinklsp.core.text_safety import (
     find_cut_mark,
     find_invisible,
     format_path,
+    format_size,
     holds_escapes,
     unescape_invisible,
 )
@@ -199,10 +200,8 @@ def _apply_edit(place: Place, text: str, args: EditFileArguments) -> tuple[str, 
         raise ToolFailed("old_text and new_text are the same, so nothing was changed.")
     count = text.count(old) if args.replace_all else 1
     if len(text) + count * (len(new) - len(old)) > MAX_EDIT_BYTES:
-        raise ToolFailed(
-            f"With this edit, {quote_path(place.label)} would exceed {MAX_EDIT_BYTES // 1024} KiB, the size limit "
-            "for tools."
-        )
+        limit = f"{format_size(MAX_EDIT_BYTES)}, the size limit for tools"
+        raise ToolFailed(f"With this edit, {quote_path(place.label)} would exceed {limit}.")
     where = f"at line {_compute_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
     message = f"Edited {format_path(place.label)} {where}.{_describe_invisible(new, text)}"
     return text.replace(old, new, count), message
