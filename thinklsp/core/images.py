@@ -228,7 +228,13 @@ def check_totals(new: Collection[ImageBlock], earlier: Iterable[ImageBlock] = ()
 
 def list_images(conversation: Conversation) -> tuple[ImageBlock, ...]:
     """Return all images of a conversation, in order."""
-    return tuple(block for message in conversation for block in message.blocks if isinstance(block, ImageBlock))
+    return tuple(
+        block
+        for message in conversation
+        if message.role == "user"
+        for block in message.blocks
+        if isinstance(block, ImageBlock)
+    )
 
 
 def encode_base64(image: ImageBlock) -> str:

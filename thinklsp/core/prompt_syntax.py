@@ -283,16 +283,12 @@ def _join_lines(lines: Iterable[str]) -> str:
     return "".join(remaining).rstrip("\r\n")
 
 
-_NOTE = (
+COMMENT_NOTE = (
     "\n\n(This instruction comes from a comment in the document. Remove the comment, including the mark AI!, as part "
     "of the change.)"
 )
 
 
-def add_comment_note(instruction: str) -> str:
-    return instruction + _NOTE
-
-
 def remove_comment_note(instruction: str) -> str:
     """Return the user's own words of an instruction."""
-    return instruction.removesuffix(_NOTE)
+    return instruction.removesuffix(COMMENT_NOTE)

@@ -28,7 +28,6 @@ import certifi
 import httpcore
 import httpx
 
-from thinklsp import __version__
 from thinklsp.core.errors import TransportFailed, format_install_command
 
 _POOL_LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=8, keepalive_expiry=60.0)
@@ -104,20 +103,18 @@ def find_route(target: SplitResult, proxy: str | None) -> Route:
     return Route(is_local=False, proxy=proxy, uses_tls=tls)
 
 
-def open_client(route: Route, ca_bundle: str | None) -> httpx.AsyncClient:
-    """Return a new HTTP client for a route.
+def open_connections(route: Route, ca_bundle: str | None) -> httpx.AsyncHTTPTransport:
+    """Return the connections of a route.
 
     Raises OSError, ValueError or httpx.InvalidURL if the proxy or the certificates are invalid.
     """
     url, trust = (None, None) if route.proxy is None else resolve_proxy(route.proxy, ca_bundle)
-    transport = _BatchingTransport(
+    return _BatchingTransport(
         verify=build_trust(route, ca_bundle) if route.uses_tls else False,
         trust_env=False,
         limits=_POOL_LIMITS,
         proxy=None if url is None else httpx.Proxy(url, ssl_context=trust),
     )
-    headers = {"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity"}
-    return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False, headers=headers)
 
 
 class _BatchingTransport(httpx.AsyncHTTPTransport):

@@ -1,4 +1,4 @@
-"""Identification, PostgreSQL, metrics and traces are optional: one user loads none, and a team is told what is missing."""
+"""Identification, PostgreSQL, metrics and traces are optional: one user loads none, a team reads what is missing."""
 
 from __future__ import annotations
 
