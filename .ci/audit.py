@@ -1,7 +1,7 @@
 """Looks for known faults in the packages that we depend on: `python .ci/audit.py`, in a venv that holds nothing else.
 
 pip-audit asks a database on the network. Exit code 1: a fault was found, and is printed. Exit code 0: none was found,
-or no database could be asked; the last line then begins with `skipped: `. Run it where pypi.org or osv.dev can be reached.
+or no database could be asked; the last line then begins with `skipped: `. Needs a way to pypi.org or osv.dev.
 """
 
 from __future__ import annotations
