@@ -28,7 +28,7 @@ import certifi
 import httpcore
 import httpx
 
-from thinklsp.core.errors import TransportFailed
+from thinklsp.core.errors import TransportFailed, format_install_command
 
 _POOL_LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=8, keepalive_expiry=60.0)
 
@@ -153,14 +153,15 @@ def load_default_trust() -> ssl.SSLContext:
 def resolve_proxy(address: str, ca_bundle: str | None) -> tuple[str, ssl.SSLContext | None]:
     """Return the URL of a proxy and the TLS context for the connection to the proxy, if the connection uses TLS.
 
-    Raises OSError or ValueError if the proxy or the certificates are invalid.
+    Raises OSError or ValueError if the proxy or the certificates are invalid, and TransportFailed without a package.
     """
     try:
         url = httpx.URL(address if "://" in address else f"http://{address}")
     except httpx.InvalidURL:
         raise ValueError("the proxy address is invalid") from None
-    if url.scheme.startswith("socks") and find_spec("socksio") is None:
-        raise ValueError("this kind of proxy requires the package `socksio`, which is not installed")
+    if url.scheme.startswith("socks5") and find_spec("socksio") is None:
+        command = format_install_command("socksio>=1,<2")
+        raise TransportFailed(f"A SOCKS proxy needs one more package. Run {command}.", retryable=False)
     if not url.host:
         raise ValueError("the proxy address has no host")
     if url.scheme != "https":
