@@ -26,6 +26,7 @@ from thinklsp.mcp_client.elicitation import FormQuestions
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.tool_schemas import UsableTool, check_arguments, select_tools
 from thinklsp.settings.permissions import PermissionsFile
+from thinklsp.settings.user_file import NetworkSection
 
 _LOG = logging.getLogger(__name__)
 
@@ -177,19 +178,10 @@ class ServerPool:
         return [self._connections[name] for name in sorted(self._connections)]
 
     async def prepare(
-        self,
-        configs: Sequence[ServerConfig],
-        folders: Sequence[str],
-        session_id: str,
-        *,
-        proxy: str | None = None,
-        ca_bundle: str | None = None,
+        self, configs: Sequence[ServerConfig], folders: Sequence[str], network: NetworkSection, session_id: str
     ) -> TurnTools:
-        """Start the servers that do not run yet, and return their tools for one turn.
-
-        `proxy` and `ca_bundle` come from the user's file.
-        """
-        connections = {config.name: self._find_connection(config, folders, proxy, ca_bundle) for config in configs}
+        """Start the servers that do not run yet, and return their tools for one turn."""
+        connections = {config.name: self._find_connection(config, folders, network) for config in configs}
         problems = await asyncio.gather(*map(_start, connections.values()))
         notices = [problem for problem in problems if problem is not None]
         listed: list[ListedTool] = []
@@ -216,18 +208,14 @@ class ServerPool:
             tools.append(McpTool(tool, connection, pin, is_new, self._pins, self._permissions, session))
         return TurnTools(tuple(tools), self._filter_new(notices))
 
-    def _find_connection(
-        self, config: ServerConfig, folders: Sequence[str], proxy: str | None, ca_bundle: str | None
-    ) -> McpConnection:
+    def _find_connection(self, config: ServerConfig, folders: Sequence[str], network: NetworkSection) -> McpConnection:
         """Return the connection of a server. A changed configuration starts another process."""
         connection = self._connections.get(config.name)
         if connection is not None and connection.config == config:
             return connection
         if connection is not None:
             asyncio.get_running_loop().create_task(connection.aclose())
-        self._connections[config.name] = connection = McpConnection(
-            config, self._environment, folders, proxy=proxy, ca_bundle=ca_bundle
-        )
+        self._connections[config.name] = connection = McpConnection(config, self._environment, folders, network)
         return connection
 
     def _get_session(self, session_id: str) -> _Session:
