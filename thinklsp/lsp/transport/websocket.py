@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -105,7 +105,7 @@ async def listen_ws(config: ListenConfig, registry: ConnectionRegistry) -> Async
         process_request=partial(
             _check_request, config, config.origins | list_own_origins(config.socket), registry, gate
         ),
-        select_subprotocol=_select_subprotocol,
+        select_subprotocol=lambda _, offered: PROTOCOL if PROTOCOL in offered else None,
         create_connection=partial(_TrackedServerConnection, registry),  # type: ignore[arg-type] # the library accepts any factory
         # Compression is off, because a compressed kilobyte could expand to a gigabyte.
         compression=None,
@@ -186,10 +186,6 @@ def _find_tokens(headers: Headers, protocol: str) -> Iterator[str]:
         for name in value.split(","):
             if name.strip().startswith(protocol):
                 yield name.strip().removeprefix(protocol)
-
-
-def _select_subprotocol(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    return PROTOCOL if PROTOCOL in offered else None
 
 
 async def _serve_client(registry: ConnectionRegistry, connection: _TrackedServerConnection) -> None:
