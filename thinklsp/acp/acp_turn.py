@@ -274,10 +274,6 @@ class TurnUpdates:
             chosen = await self._ask_apart(question, content, rows)
         return None if chosen is _NO_ANSWER else options[rows.index(chosen)]
 
-    async def ask_budget(self, text: str) -> BudgetAnswer:
-        answer = await self.ask(text, tuple(BUDGET_ANSWERS))
-        return "stop" if answer is None else BUDGET_ANSWERS[answer]
-
     async def _ask_apart(self, question: str, content: Sequence[Mapping[str, Any]], rows: Sequence[Option]) -> Option:
         """Ask a question that belongs to no tool call. Clients show a question only at a tool call."""
         call_id = f"{self._turn.id}-question-{next(self._question_numbers)}"
@@ -343,7 +339,7 @@ class AcpTurn:
         session = self._session
         unapplied = ", ".join(session.unapplied)
         ask_text = updates.ask_text if session.client.features.asks_forms else None
-        front = FrontEnd(updates.show, updates.ask, updates.ask_budget, session.files, unapplied, ask_text=ask_text)
+        front = FrontEnd(updates.show, updates.ask, session.files, unapplied, ask_text=ask_text)
         try:
             finished = await turn.run(front)
             if not isinstance(self._request, CompactRequest):

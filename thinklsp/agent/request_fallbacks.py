@@ -91,7 +91,11 @@ def count_lost_answers(before: Conversation, after: Conversation) -> int:
 
 
 def _find_issuers(conversation: Conversation) -> dict[int, Origin]:
-    return {place: origin for place, message in enumerate(conversation) if (origin := find_thinking_origin(message))}
+    return {
+        place: origin
+        for place, message in enumerate(conversation)
+        if message.role == "assistant" and (origin := find_thinking_origin(message))
+    }
 
 
 def find_thinking_origin(message: Message) -> Origin | None:

@@ -6,7 +6,6 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,7 +14,6 @@ from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
-    PROVIDERS,
     ProviderConnections,
     apply_server_capabilities,
     identify_service,
@@ -38,12 +36,11 @@ from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import load_budgets_section
-from thinklsp.settings.model import Provider, Settings, describe_limit
+from thinklsp.settings.model import KEYED_PROVIDERS, Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.command import Approval
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.paths import Root
 
 _log = logging.getLogger(__name__)
 
@@ -79,10 +76,6 @@ class Engine:
         self.instructions = ProjectInstructions(self.permissions, self.user.path)
         self.mcp_servers = McpServers(environment, self.permissions, identity)
 
-    async def describe_mcp_servers(self, roots: Sequence[Root]) -> dict[str, Any]:
-        """Describe the MCP servers of the user and of the workspace folders, without starting one."""
-        return await self.mcp_servers.build_report(roots, self.user)
-
     async def aclose(self) -> None:
         await self.mcp_servers.aclose()
         await self.connections.aclose()
@@ -100,9 +93,6 @@ class Engine:
     @property
     def transport(self) -> Transport:
         return self.config.current.transport
-
-    def find_keyed_providers(self) -> frozenset[str]:
-        return frozenset(list_keyed_providers(self.user))
 
     def resolve_settings(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> ResolvedSettings:
         return resolve_settings(self.user, editor, overrides=overrides)
@@ -196,7 +186,7 @@ class Engine:
         """
         provider: Provider = settings.provider
         if provider == "auto":
-            keyed = [name for name in PROVIDERS if name in self.find_keyed_providers()]
+            keyed = list_keyed_providers(self.user)
             if not keyed:
                 raise SettingsError(
                     "key",
@@ -223,10 +213,8 @@ class Engine:
 
     def list_model_choices(self, provider: Provider) -> tuple[str, ...]:
         """Return the ids of the provider's models in the catalogue. `auto` selects all providers that have a key."""
-        names = (
-            [name for name in PROVIDERS if name in self.find_keyed_providers()] if provider == "auto" else [provider]
-        )
-        return tuple(model for name in names or PROVIDERS for model in self.catalogue.list_models(name))
+        names = list_keyed_providers(self.user) if provider == "auto" else (provider,)
+        return tuple(model for name in names or KEYED_PROVIDERS for model in self.catalogue.list_models(name))
 
     def _resolve_turn_settings(
         self, request: TurnRequest, editor: EditorSettings, choices: Choices, session: Session | None

@@ -179,7 +179,7 @@ async def try_server(config: ServerConfig, user: UserSettings, folder: str, pins
         started = await inspect_connection(connection, pins)
     finally:
         await connection.aclose()
-    return replace(started, last_error=started.last_error or failure)
+    return replace(started, state="failed", last_error=started.last_error or failure) if failure else started
 
 
 async def describe_servers(

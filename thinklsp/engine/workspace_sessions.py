@@ -16,7 +16,6 @@ from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.choices import EFFORT_SETTINGS, THINKING_MODES
 from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError
 from thinklsp.core.usage import Usage
-from thinklsp.engine.connections import PROVIDERS
 from thinklsp.engine.engine import Engine
 from thinklsp.engine.results import Result
 from thinklsp.engine.turn_config import Choices, Preferences, build_thinking_plan
@@ -24,7 +23,8 @@ from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalogue import ModelInfo, add_cost
 from thinklsp.providers.thinking import ThinkingPlan
 from thinklsp.sessions.session import Session
-from thinklsp.settings.model import Provider, Settings
+from thinklsp.settings.access import list_keyed_providers
+from thinklsp.settings.model import KEYED_PROVIDERS, Provider, Settings
 from thinklsp.settings.sources import explain_wrong_value
 
 _BUDGET_KEY, _MODE_KEY = "thinking.budgetTokens", "thinking.mode"
@@ -104,8 +104,8 @@ def _describe_models(engine: Engine) -> Iterator[dict[str, Any]]:
 
     Prices are in US dollars per million tokens. Unknown values are null.
     """
-    keyed = engine.find_keyed_providers()
-    for provider in PROVIDERS:
+    keyed = list_keyed_providers(engine.user)
+    for provider in KEYED_PROVIDERS:
         capabilities = (
             engine.connections.find_capabilities(engine.connections.resolve_host(provider))
             if provider in keyed

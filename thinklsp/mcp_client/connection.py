@@ -321,8 +321,8 @@ class McpConnection:
     def _explain_timeout(self) -> str:
         text = f"{self.label} was not ready within {self.config.start_timeout_seconds:g} seconds."
         if self._session is not None and self._session.transport.unreadable_lines:
-            text += " It prints text that is not JSON-RPC to its standard output."
-        return text
+            return f"{text} It prints text that is not JSON-RPC to its standard output."
+        return f"{text} If it needs more time, raise its `start_timeout_s`."
 
 
 class _Permanent(McpFailed):

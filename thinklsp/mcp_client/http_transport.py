@@ -17,7 +17,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from thinklsp import __version__
-from thinklsp.core.errors import McpFailed, SettingsError
+from thinklsp.core.errors import McpFailed, SettingsError, TransportFailed
 from thinklsp.http.routes import Route, build_trust, find_route, resolve_proxy
 from thinklsp.http.transport import explain_cause
 from thinklsp.mcp_client.message_limits import BadMessage, parse_message
@@ -82,6 +82,8 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
                 max_redirects=_MAX_REDIRECTS,
                 timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_IDLE_SECONDS),
             )  # fmt: skip
+        except TransportFailed as missing:
+            raise McpFailed(f"{label} cannot be reached. {missing}") from None
         except (OSError, ValueError, httpx2.InvalidURL) as fault:
             raise McpFailed(
                 f"{label} cannot be reached: your proxy, your certificate bundle or a header is invalid "

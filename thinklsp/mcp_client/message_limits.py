@@ -42,7 +42,8 @@ def parse_message(line: bytes) -> dict[str, Any] | None:
     """
     check_structure(line)
     try:
-        parsed: Any = json.loads(line.decode("utf-8"), parse_constant=_reject_constant)
+        # int() raises ValueError for NaN and infinity.
+        parsed: Any = json.loads(line.decode("utf-8"), parse_constant=int)
     except (ValueError, RecursionError):
         return None
     if not isinstance(parsed, dict):
@@ -89,10 +90,6 @@ def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {_replace_surrogates(name): _replace_surrogates(entry) for name, entry in value.items()}
     return value
-
-
-def _reject_constant(name: str) -> Callable[[], None]:
-    raise ValueError(name)
 
 
 _LIST_CHANGE = "notifications/tools/list_changed"

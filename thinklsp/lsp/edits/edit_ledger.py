@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from lsprotocol.types import Position
 
@@ -217,10 +218,9 @@ class EditLedger:
         self._load_task: asyncio.Future[None] | None = None
         # The open documents to look up, and the versions of the store's data and of the document at the last lookup.
         self._waiting: set[str] = set()
-        self._looked_up: dict[str, tuple[int, ...]] = {}
+        self._looked_up = WeakKeyDictionary[Document, tuple[int, ...]]()
         self._lookup_lock = asyncio.Lock()
         state.documents.on_open.append(self.request_lookup)
-        state.documents.on_close.append(self._forget_document)
         for document in state.documents.list_documents():
             self.request_lookup(document.uri)
 
@@ -296,9 +296,6 @@ class EditLedger:
             self._waiting.add(uri)
             self._state.spawn(self._look_up(uri))
 
-    def _forget_document(self, uri: str) -> None:
-        self._looked_up.pop(uri, None)
-
     async def _look_up(self, uri: str) -> None:
         try:
             async with self._lookup_lock:
@@ -308,12 +305,11 @@ class EditLedger:
                 if document is None:
                     return
                 version = (*data_version, document.version)
-                if self._looked_up.get(uri) == version:
+                if self._looked_up.get(document) == version:
                     return
                 if len(document.text) <= _MAX_LENGTH:
                     await self._attribute(document)
-                if self._state.documents.get(uri) is document:
-                    self._looked_up[uri] = version
+                self._looked_up[document] = version
         except SessionError as error:
             _log.info("cannot look up the edits of a document: %s", error)
 

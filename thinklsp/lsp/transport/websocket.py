@@ -196,16 +196,11 @@ async def _serve_client(registry: ConnectionRegistry, connection: _TrackedServer
     if access is None:
         await registry.serve(stream)
         return
-    ending = asyncio.create_task(_end_at_expiry(stream, access))
+    ending = asyncio.create_task(stream.end_with(access))
     try:
         await registry.serve(stream, access=access)
     finally:
         ending.cancel()
-
-
-async def _end_at_expiry(stream: WebSocketStream, access: ClientAccess) -> None:
-    await access.wait_for_end()
-    await stream.expire()
 
 
 class _TrackedServerConnection(ServerConnection):
@@ -255,8 +250,9 @@ class WebSocketStream:
         if len(body) <= CHUNK_BYTES:
             on_sent(len(body))
 
-    async def expire(self) -> None:
-        """Close the connection because the client's token has expired. Messages that still arrive are not handled."""
+    async def end_with(self, access: ClientAccess) -> None:
+        """Close the connection when the client's token expires. Messages that still arrive are not handled."""
+        await access.wait_for_end()
         self._is_expired = True
         await self._connection.close(_TOKEN_EXPIRED, "The token has expired.")
 
