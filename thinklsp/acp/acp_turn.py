@@ -293,14 +293,10 @@ def _build_options(names: Sequence[str]) -> list[Option]:
 
     It then sends the last option of that kind, so an id is a kind only if no other option has this kind.
     """
-    kinds = [_find_kind(name) for name in names]
+    kinds = ["allow_always" if name.startswith(_ALWAYS) else _KINDS.get(name, "allow_once") for name in names]
     ids = [kind if kinds.count(kind) == 1 else str(number) for number, kind in enumerate(kinds)]
     rows = [Option(*row) for row in zip(ids, names, kinds, strict=True)]
     return rows if "reject_once" in kinds else [*rows, _NO_ANSWER]
-
-
-def _find_kind(option: str) -> OptionKind:
-    return "allow_always" if option.startswith(_ALWAYS) else _KINDS.get(option, "allow_once")
 
 
 class AcpTurn:

@@ -131,19 +131,17 @@ class FormQuestions:
 
     async def _choose(self, question: str, choices: Mapping[str, Any], field: Mapping[str, Any]) -> Any:
         """Return the value of a field with options, or None if the user declines. A list is chosen option by option."""
-        is_list, names = field.get("type") == "array", list[str]()
+        is_list, left, values = field.get("type") == "array", dict(choices), list[Any]()
         least, most = (field.get("minItems", 0), field.get("maxItems", len(choices))) if is_list else (1, 1)
-        while len(names) < min(most, len(choices)):
-            left = [name for name in choices if name not in names]
-            finish = (_FINISH,) if len(names) >= least else ()
-            chosen = f"\nChosen: {', '.join(names)}" if names else ""
+        while left and len(values) < most:
+            finish = (_FINISH,) if len(values) >= least else ()
+            chosen = f"\nChosen: {', '.join(name for name in choices if name not in left)}" if values else ""
             answer = await self._ask(f"{question}{chosen}", (*left, *finish, _DECLINE))
             if answer in finish:
                 break
             if answer not in left:
                 return None
-            names.append(answer)
-        values = [choices[name] for name in names]
+            values.append(left.pop(answer))
         return values if is_list else values[0]
 
     async def _ask_for_text(self, name: str, kind: str, question: str, *, is_required: bool) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import McpFailed, SettingsError, ToolFailed
 from thinklsp.core.events import CallLocation
@@ -169,7 +170,7 @@ class ServerPool:
         self._pins = pins
         self._permissions = permissions
         self._connections: dict[str, McpConnection] = {}
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _Session] = BoundedDict(_MAX_SESSIONS)
         self._shown: set[str] = set()
 
     @property
@@ -198,7 +199,7 @@ class ServerPool:
             notices += report.build_notices()
             listed += (tool for tool in wanted if report.allows(tool.name) or report.needs_question(tool.name))
         usable, more_notices = await asyncio.to_thread(select_tools, listed)
-        session = self._get_session(session_id)
+        session = self._sessions[session_id] = self._sessions.get(session_id) or _Session()
         notices += (*more_notices, *_note_changes(session, usable))
         tools = []
         for tool in usable:
@@ -217,13 +218,6 @@ class ServerPool:
             asyncio.get_running_loop().create_task(connection.aclose())
         self._connections[config.name] = connection = McpConnection(config, self._environment, folders, network)
         return connection
-
-    def _get_session(self, session_id: str) -> _Session:
-        session = self._sessions.pop(session_id, None) or _Session()
-        self._sessions[session_id] = session
-        if len(self._sessions) > _MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        return session
 
     def _filter_new(self, notices: Sequence[str]) -> tuple[str, ...]:
         new = tuple(dict.fromkeys(notice for notice in notices if notice not in self._shown))
