@@ -119,7 +119,7 @@ def write(descriptor, data):
 os.write = write
 """
 HEAVY = {"httpcore", "anyio", "h11", "pydantic", "pydantic_core", "sqlite3", "tree_sitter", "pathspec", "rich"}
-HEAVY |= {"prometheus_client", "opentelemetry"}
+HEAVY |= {"prometheus_client", "opentelemetry", "hashlib"}
 PROTOCOL = {"pygls", "lsprotocol", "attrs", "attr", "cattrs"}
 
 
