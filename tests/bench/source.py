@@ -1,4 +1,6 @@
-"""A service that sends prepared events over HTTP, one chunk per event. Each connection has a thread of its own.
+"""A service that sends prepared events over HTTP, one chunk per event.
+
+Each connection has its own thread, and stays open for the next request like that of a provider.
 
 Over TLS, each event is a TLS record of its own.
 The service signs and checks nothing, because only the client is measured.
@@ -16,12 +18,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nrequest-id: req_1\r\nTransfer-Encoding: chunked\r\n"
-    b"Connection: close\r\n\r\n"
-)
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nrequest-id: req_1\r\nTransfer-Encoding: chunked\r\n\r\n"
 MODEL = "claude-opus-5-5"
 OPENAI_MODEL = "gpt-5.5"
 _PIECE = 32
@@ -55,20 +54,23 @@ class Source:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.tls is not None:
                 connection = self.tls.wrap_socket(connection, server_side=True)
-        with connection, suppress(OSError):
-            body = _request(connection)
-            begun = time.perf_counter()
-            number, self.requests = self.requests, self.requests + 1
-            play = self.play(number, body)
-            frames = play.frames()
-            connection.sendall(_HEAD)
-            if play.pace is None:
-                _send(connection, frames)
-            else:
-                self._pace(connection, frames, play.pace)
-            connection.sendall(b"0\r\n\r\n")
-            self.ended = time.monotonic()
-            self.busy.append(time.perf_counter() - begun)
+        with connection, connection.makefile("rb") as requests, suppress(OSError):
+            while True:
+                self._answer(connection, _request(requests))
+
+    def _answer(self, connection: socket.socket, body: bytes) -> None:
+        begun = time.perf_counter()
+        number, self.requests = self.requests, self.requests + 1
+        play = self.play(number, body)
+        frames = play.frames()
+        connection.sendall(_HEAD)
+        if play.pace is None:
+            _send(connection, frames)
+        else:
+            self._pace(connection, frames, play.pace)
+        connection.sendall(b"0\r\n\r\n")
+        self.ended = time.monotonic()
+        self.busy.append(time.perf_counter() - begun)
 
     def _pace(self, connection: socket.socket, frames: list[bytes], pace: float) -> None:
         begun, sent = time.perf_counter(), 0
@@ -86,15 +88,14 @@ def _send(connection: socket.socket, frames: Sequence[bytes]) -> None:
         connection.sendall(piece)
 
 
-def _request(connection: socket.socket) -> bytes:
-    with connection.makefile("rb") as file:
-        length = 0
-        while (line := file.readline().lower()) != b"\r\n":
-            if not line:
-                raise OSError("gone")
-            if line.startswith(b"content-length"):
-                length = int(line.split(b":")[1])
-        body = file.read(length)
+def _request(file: BinaryIO) -> bytes:
+    length = 0
+    while (line := file.readline().lower()) != b"\r\n":
+        if not line:
+            raise OSError("gone")
+        if line.startswith(b"content-length"):
+            length = int(line.split(b":")[1])
+    body = file.read(length)
     if len(body) < length:
         raise OSError("gone")
     return body

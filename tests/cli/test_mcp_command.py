@@ -76,6 +76,15 @@ def test_a_server_that_fails_is_explained(cli, inside, tools):
     assert inside("mcp", "test", "other").stderr.startswith("thinklsp mcp: There is no MCP server `other`.")
 
 
+def test_a_server_that_does_not_answer_has_failed(cli, inside):
+    write_config(cli, '[mcp.servers.slow]\ncommand = "sleep"\nargs = ["600"]\nstart_timeout_s = 1\n')
+    done = inside("mcp", "test", "slow")
+    assert done.returncode == 1
+    shown = " ".join(done.stdout.split())
+    assert shown.startswith("slow failed Hash: ")
+    assert shown.endswith("was not ready within 1 seconds. If it needs more time, raise its `start_timeout_s`.")
+
+
 def test_a_server_of_a_project_runs_only_after_approval(cli, inside, tools):
     offer(cli, env={"NODE_OPTIONS": "--require ./evil.js"})
     for op in ("test", "tools", "pin"):

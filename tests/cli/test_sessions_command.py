@@ -190,7 +190,7 @@ def test_doctor_tells_how_much_is_kept_and_what_to_do_about_it(cli, inside, stat
     os.truncate(database(state), (1 << 30) + 1)
     shown = inside("doctor", THINKLSP_PROVIDER="simulator").stdout
     assert "3 sessions, 1.1 GB" in shown
-    assert "has grown to 1,024 MiB" in shown
+    assert "has grown to 1.1 GB" in shown
     assert "thinklsp sessions delete --all --older-than 90d" in shown
 
 

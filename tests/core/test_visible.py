@@ -10,6 +10,7 @@ from thinklsp.core.text_safety import (
     escape_invisible,
     find_invisible,
     format_path,
+    format_size,
     remove_invisible,
     truncate,
     unescape_invisible,
@@ -84,3 +85,20 @@ def test_removal_takes_what_escaping_marks_and_nothing_else(text: str) -> None:
     assert find_invisible(removed) == ()
     assert remove_invisible(removed) == removed
     assert removed == text or find_invisible(text)
+
+
+SIZES = {
+    0: "0 bytes",
+    1: "1 byte",
+    999: "999 bytes",
+    999_499: "999 kB",
+    999_500: "1 MB",
+    5_000_000: "5 MB",
+    5 * 1024**2: "5.2 MB",
+    999_500_000: "1 GB",
+    1024**3: "1.1 GB",
+}
+
+
+def test_sizes_are_given_in_decimal_units() -> None:
+    assert {size: format_size(size) for size in SIZES} == SIZES

@@ -15,7 +15,7 @@ import httpx
 from pygls.feature_manager import FeatureManager
 from pygls.protocol.json_rpc import JsonRPCProtocol
 
-send = httpx.AsyncClient.send
+send = httpx.AsyncHTTPTransport.handle_async_request
 
 
 def note(**line: Any) -> None:
@@ -61,9 +61,9 @@ def watched(function: Any, name: str, kind: str) -> Any:
     return wait if inspect.iscoroutinefunction(function) else call
 
 
-async def counted_send(self: httpx.AsyncClient, request: httpx.Request, **how: Any) -> httpx.Response:
+async def counted_send(self: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
     note(sent=str(request.url))
-    return await send(self, request, **how)
+    return await send(self, request)
 
 
 if __name__ == "__main__":
@@ -71,7 +71,7 @@ if __name__ == "__main__":
     count_dispatched("_handle_notification", 0)
     count_registered("feature")
     count_registered("command")
-    httpx.AsyncClient.send = counted_send
+    httpx.AsyncHTTPTransport.handle_async_request = counted_send
     from thinklsp.__main__ import main
 
     sys.exit(main())

@@ -99,10 +99,10 @@ async def test_broken_file_keeps_settings_and_is_reported_once(mine: Mine, case:
     [said] = await mine.notices()
     assert said.endswith("Your previous settings stay in effect.")
     assert (await mine.notices(), mine.effort) == ([], "low")
-    assert said in (await build_report(mine.engine, PLAIN, {}, probe=False))["problems"]
+    assert said in (await build_report(mine.engine, PLAIN, {}, probe_seconds=0))["problems"]
     mine.write('effort = "high"')
     assert (await mine.notices(), mine.effort) == ([], "high")
-    assert said not in (await build_report(mine.engine, PLAIN, {}, probe=False))["problems"]
+    assert said not in (await build_report(mine.engine, PLAIN, {}, probe_seconds=0))["problems"]
 
 
 async def test_what_is_wrong_in_a_changed_file_is_told_once(mine: Mine) -> None:
@@ -207,7 +207,7 @@ async def test_the_keyring_is_read_in_a_thread_and_once(tmp_path: Path, installe
     found = await engine.connections.resolve_access("anthropic")
     assert found is not None
     assert found.api_key == KEY
-    told = await build_report(engine, PLAIN, {}, probe=False)
+    told = await build_report(engine, PLAIN, {}, probe_seconds=0)
     assert told["model"]["keySource"] == "the keyring entry work/me@example.org in the user file"
     assert KEY not in str(told)
     await engine.aclose()

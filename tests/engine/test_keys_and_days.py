@@ -20,6 +20,7 @@ from tests.support.hosts import SseServer, answer
 from tests.support.scripted_model import Answer, ScriptedModel, connect_to, run_to_end, says, thinking, tool
 from thinklsp.agent.budget import DaySpending
 from thinklsp.agent.model_call import CallEvent
+from thinklsp.core.choices import BUDGET_ANSWERS
 from thinklsp.core.errors import AuthenticationFailed, SettingsError
 from thinklsp.core.usage import Usage
 from thinklsp.engine import Engine, Turn
@@ -124,13 +125,12 @@ async def ask_and_run(turn: Turn, *answers: str) -> tuple[list[str], str]:
     left = list(answers)
 
     async def ask(question: str, options: tuple[str, ...]) -> str | None:
-        raise AssertionError(question)
+        assert options == tuple(BUDGET_ANSWERS), question
+        questions.append(question)
+        answer = left.pop(0)
+        return next(title for title, meaning in BUDGET_ANSWERS.items() if meaning == answer)
 
-    async def budget(said: str) -> Any:
-        questions.append(said)
-        return left.pop(0)
-
-    return questions, (await run_to_end(turn, ask=ask, ask_budget=budget)).stop_reason
+    return questions, (await run_to_end(turn, ask=ask)).stop_reason
 
 
 async def test_the_budget_of_the_day_is_shared_by_turns_and_asks() -> None:
@@ -204,12 +204,9 @@ async def test_what_was_answered_before_a_cancel_is_booked_once(tmp_path: Path, 
         await asyncio.get_running_loop().create_future()
         return None
 
-    async def budget(said: str) -> Any:
-        raise AssertionError(said)
-
     model = Closing(script, closed)
     connect_to(turn, connect)
-    working = asyncio.create_task(run_to_end(turn, ask=ask, ask_budget=budget))
+    working = asyncio.create_task(run_to_end(turn, ask=ask))
     await asyncio.wait([working])
     assert working.cancelled()
     assert turn.usage.total == turn.usage.stored_usage == whole

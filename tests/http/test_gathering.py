@@ -16,7 +16,7 @@ import httpcore
 import httpx
 import pytest
 
-from thinklsp.http.routes import BATCH_SECONDS, BatchingNetwork, BatchingStream, find_route, open_client
+from thinklsp.http.routes import BATCH_SECONDS, BatchingNetwork, BatchingStream, find_route, open_connections
 from thinklsp.http.transport import to_transport_error
 
 LAYERS = pytest.mark.parametrize("layers", [0, 1, 2], ids=["plain", "tls", "tls in tls"])
@@ -263,9 +263,7 @@ def test_a_host_with_several_addresses(codes: list[int], sentence: str) -> None:
 
 async def test_a_client_of_httpx_reads_by_it() -> None:
     """`_pool._network_backend` is a private name of httpx, which has no public one for it."""
-    async with open_client(find_route(urlsplit("http://127.0.0.1"), None), None) as client:
-        transport = client._transport
-        assert isinstance(transport, httpx.AsyncHTTPTransport)
+    async with open_connections(find_route(urlsplit("http://127.0.0.1"), None), None) as transport:
         assert isinstance(transport._pool, httpcore.AsyncConnectionPool)
         assert isinstance(transport._pool._network_backend, BatchingNetwork)
     plain = httpx.AsyncHTTPTransport()

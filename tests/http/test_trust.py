@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from contextlib import aclosing
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,14 @@ async def test_a_proxy_that_refuses_is_told_as_such(status: str, sentence: str, 
     assert sentence in str(caught.value)
     assert "secret" not in str(caught.value)
     assert caught.value.retryable is retryable
+
+
+@pytest.mark.skipif(find_spec("socksio") is not None, reason="socksio is installed")
+async def test_a_socks_proxy_without_its_package_names_the_command() -> None:
+    transport = Transport(proxy="socks5://secret@127.0.0.1:9")
+    with pytest.raises(TransportFailed, match=r"^A SOCKS proxy .* -m pip install 'socksio>=1,<2'\.$") as caught:
+        await fetch(transport, "https://api.example")
+    assert not caught.value.retryable
 
 
 @pytest.mark.parametrize("options", [{"ca_bundle": "/nowhere/secret.pem"}, {"proxy": "nonsense://secret"}])

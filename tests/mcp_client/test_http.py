@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.mcp_client.http_stub import TOOL, Answer, Request, Response, behave, 
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.settings.user_file import NetworkSection
 
 GOOD = Path(__file__).parent / "good_server.py"
 TOKEN = (sys.executable, "-c", "print('t-1')")
@@ -134,6 +137,15 @@ async def test_a_server_that_cannot_be_used_ends_with_a_sentence() -> None:
         await start_once(f"http://127.0.0.1:{find_free_port()}/mcp")
     with pytest.raises(McpFailed, match="The token command for the MCP server `web` failed"):
         await start_once("https://127.0.0.1/mcp", token_command=(sys.executable, "-c", "raise SystemExit(1)"))
+
+
+@pytest.mark.skipif(find_spec("socksio") is not None, reason="socksio is installed")
+async def test_a_socks_proxy_without_its_package_names_the_command() -> None:
+    config = ServerConfig("web", url="https://api.example/mcp", start_timeout_seconds=60.0)
+    connection = McpConnection(config, os.environ, (), NetworkSection(proxy="socks5://127.0.0.1:9"))
+    with pytest.raises(McpFailed, match=r"`web` cannot be reached\. A SOCKS proxy needs .* Run .*socksio"):
+        await connection.start()
+    await connection.aclose()
 
 
 async def test_a_server_of_the_sdk_is_used_over_http() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from thinklsp.core.messages import (
     UserMessage,
 )
 from thinklsp.core.usage import Usage
-from thinklsp.sessions.codec import compute_crc, decode_message, decode_prompts, encode_message, parse_time
+from thinklsp.sessions.codec import decode_message, decode_prompts, encode_message, parse_time
 from thinklsp.sessions.session import Session
 from thinklsp.sessions.session_rows import read_session, write_session
 from thinklsp.sessions.tables import open_memory_database
@@ -85,7 +86,7 @@ def test_every_damage_of_opaque_state_is_noticed() -> None:
         damages: list[tuple[str, tuple[object, ...]]] = [
             ("content = ?", (wrong,)) for wrong in (*flipped, 5, "text", b"")
         ]
-        damages += [("content = ?, crc = ?", (b"\xff", compute_crc(b"\xff"))), ("sealed = 1", ())]
+        damages += [("content = ?, crc = ?", (b"\xff", zlib.crc32(b"\xff"))), ("sealed = 1", ())]
         for change, values in damages:
             connection.execute("SAVEPOINT sound")
             connection.execute(f"UPDATE opaque SET {change}", values)  # noqa: S608 - constants

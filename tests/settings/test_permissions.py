@@ -38,8 +38,8 @@ def kept(tmp_path: Path) -> PermissionsFile:
 
 def test_what_was_allowed_is_a_readable_rule(kept: PermissionsFile) -> None:
     for _ in range(2):
-        kept.allow(["python", "-m", "pytest"])
-        kept.allow_exactly(["ls", "-l"])
+        kept.allow("allow", ["python", "-m", "pytest"])
+        kept.allow("exact", ["ls", "-l"])
         kept.add_trusted_folder("/home/me", "1")
     kept.add_trusted_folder("/home/me", "2")
     text = Path(kept.path).read_text()
@@ -54,8 +54,8 @@ def test_what_was_allowed_is_a_readable_rule(kept: PermissionsFile) -> None:
 
 def test_what_the_user_wrote_stays(kept: PermissionsFile) -> None:
     Path(kept.path).write_text(OWN)
-    kept.allow(["go", "test"])
-    kept.allow_exactly(["make"])
+    kept.allow("allow", ["go", "test"])
+    kept.allow("exact", ["make"])
     kept.add_trusted_folder("/home/me", "1")
     kept.add_trusted_folder("/home/you", "2")
     text = Path(kept.path).read_text()
@@ -101,8 +101,8 @@ def test_a_comment_stays_with_the_line_that_it_describes(kept: PermissionsFile, 
     Path(kept.path).write_text(LAYOUTS[name])
     expected = describe_comments(LAYOUTS[name])
     for change in (
-        lambda: kept.allow_exactly(["make"]),
-        lambda: kept.allow(["go"]),
+        lambda: kept.allow("exact", ["make"]),
+        lambda: kept.allow("allow", ["go"]),
         lambda: kept.add_trusted_folder("/home/you", "1"),
         lambda: kept.allow_mcp_tool("time", "then", "2"),
         lambda: kept.allow_mcp_tool("time", "when", "2"),
@@ -115,7 +115,7 @@ def test_a_comment_stays_with_the_line_that_it_describes(kept: PermissionsFile, 
 def test_a_link_stays_one(kept: PermissionsFile, tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     os.symlink("dotfiles/mine.toml", kept.path)
-    kept.allow(["x"])
+    kept.allow("allow", ["x"])
     assert Path(kept.path).is_symlink()
     assert tomllib.loads((tmp_path / "dotfiles/mine.toml").read_text())["commands"]["allow"] == [["x"]]
 
@@ -135,7 +135,7 @@ BROKEN = {
 def test_a_file_with_a_mistake_allows_nothing_and_is_left_alone(kept: PermissionsFile, name: str) -> None:
     before = BROKEN[name].encode("utf-8", "surrogateescape")
     Path(kept.path).write_bytes(before)
-    for use in (kept.read, lambda: kept.allow(["x"]), lambda: kept.add_trusted_folder("/x", "1")):
+    for use in (kept.read, lambda: kept.allow("allow", ["x"]), lambda: kept.add_trusted_folder("/x", "1")):
         with pytest.raises(SettingsError, match=r"permissions\.toml( .*)?\."):
             use()
     assert Path(kept.path).read_bytes() == before
@@ -151,7 +151,7 @@ def test_a_file_that_others_can_write_allows_nothing(kept: PermissionsFile) -> N
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"permissions\.toml cannot be"):
-        PermissionsFile(str(tmp_path / "file" / "permissions.toml")).allow(["x"])
+        PermissionsFile(str(tmp_path / "file" / "permissions.toml")).allow("allow", ["x"])
 
 
 def test_who_waits_too_long_is_told(kept: PermissionsFile) -> None:
@@ -159,16 +159,16 @@ def test_who_waits_too_long_is_told(kept: PermissionsFile) -> None:
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(SettingsError, match="cannot be written"):
-            PermissionsFile(kept.path, lock_timeout=0.05).allow(["x"])
+            PermissionsFile(kept.path, lock_timeout=0.05).allow("allow", ["x"])
     finally:
         os.close(held)
-    kept.allow(["x"])
+    kept.allow("allow", ["x"])
 
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=5))
 def test_every_command_is_remembered_as_it_is(kept: PermissionsFile, argv: list[str]) -> None:
-    kept.allow_exactly(argv)
+    kept.allow("exact", argv)
     assert tuple(argv) in kept.read().commands.exact
 
 

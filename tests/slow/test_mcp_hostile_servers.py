@@ -32,8 +32,8 @@ FAILING_STARTS = {
     "exit_list": "exited with status 3: leaving early.",
 }
 SLOW_STARTS = {
-    "silent": "was not ready within 2 seconds.",
-    "half_line": "was not ready within 2 seconds.",
+    "silent": "was not ready within 2 seconds. If it needs more time, raise its `start_timeout_s`.",
+    "half_line": "was not ready within 2 seconds. If it needs more time, raise its `start_timeout_s`.",
     "not_json": "was not ready within 2 seconds. It prints text that is not JSON-RPC to its standard output.",
 }
 FAILING_CALLS = {

@@ -186,7 +186,6 @@ async def run_to_end(
     show: Callable[[TurnEvent], None] = lambda _: None,
     *,
     ask: Callable[..., Any] = give_no_answer,
-    ask_budget: Callable[..., Any] = stop_at_budget,
 ) -> TurnFinished:
     with turn:
-        return await turn.run(FrontEnd(show, ask, ask_budget))
+        return await turn.run(FrontEnd(show, ask))

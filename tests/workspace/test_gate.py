@@ -166,9 +166,9 @@ def test_sizes_are_bounded(tmp_path):
     (tmp_path / "big").write_bytes(b"x" * (MAX_READ_BYTES + 1))
     (tmp_path / "fits").write_bytes(b"x" * MAX_READ_BYTES)
     with Root(str(tmp_path)) as root:
-        refuse("larger than 5120 KiB", root.read, RelPath.build(("big",)))
+        refuse("larger than 5.2 MB", root.read, RelPath.build(("big",)))
         assert len(root.read(RelPath.build(("fits",)))) == MAX_READ_BYTES
-        refuse("larger than 1024 KiB", root.create, RelPath.build(("new", "file")), b"x" * (MAX_EDIT_BYTES + 1))
+        refuse("larger than 1 MB", root.create, RelPath.build(("new", "file")), b"x" * (MAX_EDIT_BYTES + 1))
     assert sorted(os.listdir(tmp_path)) == ["big", "fits"]
 
 

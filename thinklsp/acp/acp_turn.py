@@ -275,10 +275,6 @@ class TurnUpdates:
             chosen = await self._ask_apart(question, content, rows)
         return None if chosen is _NO_ANSWER else options[rows.index(chosen)]
 
-    async def ask_budget(self, text: str) -> BudgetAnswer:
-        answer = await self.ask(text, tuple(BUDGET_ANSWERS))
-        return "stop" if answer is None else BUDGET_ANSWERS[answer]
-
     async def _ask_apart(self, question: str, content: Sequence[Mapping[str, Any]], rows: Sequence[Option]) -> Option:
         """Ask a question that belongs to no tool call. Clients show a question only at a tool call."""
         call_id = f"{self._turn.id}-question-{next(self._question_numbers)}"
@@ -298,14 +294,10 @@ def _build_options(names: Sequence[str]) -> list[Option]:
 
     It then sends the last option of that kind, so an id is a kind only if no other option has this kind.
     """
-    kinds = [_find_kind(name) for name in names]
+    kinds = ["allow_always" if name.startswith(_ALWAYS) else _KINDS.get(name, "allow_once") for name in names]
     ids = [kind if kinds.count(kind) == 1 else str(number) for number, kind in enumerate(kinds)]
     rows = [Option(*row) for row in zip(ids, names, kinds, strict=True)]
     return rows if "reject_once" in kinds else [*rows, _NO_ANSWER]
-
-
-def _find_kind(option: str) -> OptionKind:
-    return "allow_always" if option.startswith(_ALWAYS) else _KINDS.get(option, "allow_once")
 
 
 class AcpTurn:
@@ -348,7 +340,7 @@ class AcpTurn:
         session = self._session
         unapplied = ", ".join(session.unapplied)
         ask_text = updates.ask_text if session.client.features.asks_forms else None
-        front = FrontEnd(updates.show, updates.ask, updates.ask_budget, session.files, unapplied, ask_text=ask_text)
+        front = FrontEnd(updates.show, updates.ask, session.files, unapplied, ask_text=ask_text)
         try:
             finished = await turn.run(front)
             if not isinstance(self._request, CompactRequest):

@@ -266,16 +266,17 @@ class PromptRun:
         return await AcpTurn(self._session, request, self._turn_id, self.cancel).run()
 
     async def _run_commands(self, parsed: ParsedPrompt, content: PromptContent) -> PromptStopReason:
-        """Run the commands until one fails, and then the rest of the prompt. The user sees a failure."""
+        """Run the commands and then the rest of the prompt. If a command fails, the user sees what was not run."""
         engine, session_id = self._session.engine, self._session.id
         release = engine.claims.claim(session_id, self._turn_id)
         try:
-            try:
-                for invocation in parsed.invocations:
+            for number, invocation in enumerate(parsed.invocations, 1):
+                try:
                     await self._run_command(invocation)
-            except ThinkLspError as error:
-                self._say(str(error))
-                return "end_turn"
+                except ThinkLspError as error:
+                    unsent = "The rest of the prompt was not sent." if parsed.remaining_prompt else ""
+                    self._say("\n\n".join(filter(None, (str(error), parsed.format_skipped(number), unsent))))
+                    return "end_turn"
             if not parsed.remaining_prompt:
                 return "end_turn"
             # A command may have changed files, so the turn gets a new view.

@@ -46,7 +46,7 @@ class AcpPeer:
         self.handlers: dict[str, Handler] = {}
         self.listeners: dict[str, Listener] = {"$/cancel_request": self._cancel_request}
         self._running: dict[rpc.RequestId, asyncio.Task[None]] = {}
-        self._pending = rpc.PendingRequests(self._withdraw)
+        self._pending = rpc.PendingRequests(lambda number: self.notify("$/cancel_request", {"requestId": number}))
 
     def receive(self, line: bytes | BadFrame) -> None:
         """Handle a line from the client. This method never raises."""
@@ -147,9 +147,6 @@ class AcpPeer:
     def _cancel_task(self, task: asyncio.Task[None]) -> None:
         """Cancel a request after its first step. A task that is cancelled earlier never runs, so it sends no answer."""
         asyncio.get_running_loop().call_soon(task.cancel)
-
-    def _withdraw(self, number: int) -> None:
-        self.notify("$/cancel_request", {"requestId": number})
 
     def _answer_error(self, request_id: rpc.RequestId, error: BaseException) -> None:
         failed_code = error.code if isinstance(error, AcpError) else rpc.INTERNAL_ERROR

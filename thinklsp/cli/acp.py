@@ -27,11 +27,17 @@ from thinklsp.cli.setup.files import apply_changes, check_writable, decode_text,
 from thinklsp.cli.terminal import ask_line, ask_secret, can_ask, choose, confirm, sanitize_text
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
-from thinklsp.settings.access import get_base_url_variable, list_key_variables, list_keyed_providers, resolve_access
+from thinklsp.settings.access import (
+    find_section,
+    get_base_url_variable,
+    list_key_variables,
+    list_keyed_providers,
+    resolve_access,
+)
 from thinklsp.settings.config_files import make_private, replace_file
 from thinklsp.settings.model import KeyedProvider
 from thinklsp.settings.sources import load_user_settings, resolve_settings
-from thinklsp.settings.user_file import ProviderSection, UserSettings
+from thinklsp.settings.user_file import UserSettings
 
 _Place = Literal["keyring", "file"]
 
@@ -92,7 +98,7 @@ def _offer_storage(name: KeyedProvider, user: UserSettings) -> int:
         print(f"A base URL for {name} was found; no key is needed.")
         return 0
     print(f"A key for {_PROVIDERS[name][0]} was found: {source}.")
-    place, section = _find_own_place(name, user), _find_section(name, user)
+    place, section = _find_own_place(name, user), find_section(name, user)
     variable = next((item for item in list_key_variables(name, user) if user.environment.get(item, "").strip()), None)
     if not can_ask() or (place is None and (section.api_key_keyring or section.api_key_command)):
         return 0
@@ -154,10 +160,6 @@ def _stop() -> int:
     return 1
 
 
-def _find_section(name: KeyedProvider, user: UserSettings) -> ProviderSection:
-    return user.file.providers.get(name, ProviderSection())
-
-
 def _find_key_file(name: KeyedProvider, user: UserSettings) -> str:
     # The model's tools may not read files with this suffix in any workspace, which could be a repository of dotfiles.
     return os.path.join(os.path.dirname(user.path), "keys", f"{name}.key")
@@ -165,7 +167,7 @@ def _find_key_file(name: KeyedProvider, user: UserSettings) -> str:
 
 def _find_own_place(name: KeyedProvider, user: UserSettings) -> _Place | None:
     """Return the place in which this module has stored the key, or None."""
-    section = _find_section(name, user)
+    section = find_section(name, user)
     if section.api_key_keyring is not None:
         return "keyring" if section.api_key_keyring == f"{_SERVICE}/{name}" else None
     return "file" if (section.api_key_command or ())[-1:] == (_find_key_file(name, user),) else None

@@ -36,7 +36,7 @@ from thinklsp.cli.terminal import (
     render_tool,
     sanitize_text,
 )
-from thinklsp.core.choices import BUDGET_ANSWERS, EFFORT_SETTINGS, BudgetAnswer
+from thinklsp.core.choices import EFFORT_SETTINGS
 from thinklsp.core.edits import EditSet, count_hunks, format_diff
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.events import (
@@ -221,11 +221,7 @@ async def _run_turn(turn: Turn, screen: AskScreen, *, json_wanted: bool) -> Turn
         finally:
             screen.enter_phase("working")
 
-    async def ask_budget(text: str) -> BudgetAnswer:
-        answer = await ask(text, tuple(BUDGET_ANSWERS))
-        return BUDGET_ANSWERS.get(answer or "", "stop")
-
-    return await turn.run(FrontEnd(screen.show, ask, ask_budget))
+    return await turn.run(FrontEnd(screen.show, ask))
 
 
 def _review_edit(

@@ -11,7 +11,7 @@ from thinklsp.core.choices import EFFORT_LEVELS
 from thinklsp.engine.turn_config import build_thinking_plan
 from thinklsp.providers.base import Thinking
 from thinklsp.providers.catalogue import ModelInfo, find_model, list_models
-from thinklsp.settings.model import KEYS, build_settings, build_settings_schema
+from thinklsp.settings.model import KEYED_PROVIDERS, KEYS, build_settings, build_settings_schema
 from thinklsp.settings.user_file import build_file_schema
 
 # Maps the column headings of the efforts table to the settings for each column.
@@ -33,7 +33,6 @@ _LIMITS = {
     "maximum": "at most",
     "exclusiveMaximum": "less than",
 }
-_PROVIDERS = ("anthropic", "openai", "google", "openai-compatible")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +66,7 @@ def build_efforts_table() -> str:
     rows = [
         f"| {provider} | {f'`{name}`' if name else 'any other'} | "
         f"{' | '.join(_describe_efforts(find_model(provider, name)))} |"
-        for provider in _PROVIDERS
+        for provider in KEYED_PROVIDERS
         for name in (*list_models(provider), "")
     ]
     head = " | ".join(("provider", "model", *_EFFORT_COLUMNS))

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from rich.console import Console, Group, RenderableType
@@ -328,9 +327,7 @@ class DemoScreen:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.finish_turn()
         self._live.stop()
 

@@ -172,7 +172,7 @@ def _build_file_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
     store = report["store"]
     yield "sessions", *_describe_store(store)
     yield "state folder", store["folder"], "" if store["folderExists"] else "created when needed"
-    log = "nothing logged yet" if store["logBytes"] is None else f"{store['logBytes']:,} bytes"
+    log = "nothing logged yet" if store["logBytes"] is None else format_size(store["logBytes"])
     yield "log", store["log"], log
 
 

@@ -26,6 +26,7 @@ from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.engine.session_stores import open_session_store
 from thinklsp.identity.tokens import TokenVerifier
 from thinklsp.lsp.transport.sockets import ConnectionRegistry, Listen, ListenConfig, listen_tcp, serve_sockets
+from thinklsp.sessions.postgres import PostgresStore, require_packages
 from thinklsp.sessions.state_folder import is_owned
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.config_files import explain_unused_paths
@@ -89,6 +90,8 @@ def _serve(args: argparse.Namespace, config: ListenConfig, telemetry: Telemetry,
         # collection, but clients' objects must be collected.
         import thinklsp.lsp.commands  # noqa: F401, PLC0415 - loaded here, before the first client
 
+        if isinstance(telemetry.store, PostgresStore):
+            require_packages()
         listen: Listen = listen_tcp
         if args.ws is not None:
             from thinklsp.lsp.transport.websocket import listen_ws  # noqa: PLC0415 - only this kind of server needs it
@@ -216,7 +219,8 @@ class Telemetry:
             if self.listening is not None and self.metrics is not None:
                 from thinklsp.telemetry.health import serve_health  # noqa: PLC0415 - only with metrics
 
-                await stack.enter_async_context(serve_health(self.listening, self.metrics, registry, self.store))
+                health = serve_health(self.listening, self.metrics, registry.explain_unready, self.store)
+                await stack.enter_async_context(health)
                 _print(f"metrics on http://{_format_address(self.listening)}/metrics")
             yield
 

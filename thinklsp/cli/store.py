@@ -13,7 +13,7 @@ from thinklsp.cli.terminal import create_console, parse_age, sanitize_text
 from thinklsp.core.errors import SessionError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.session_stores import TenantKeyCommand, load_store_url
-from thinklsp.sessions.postgres import PostgresStore, build_missing_error
+from thinklsp.sessions.postgres import PostgresStore, require_packages
 from thinklsp.sessions.sqlite_store import SqliteStore
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.sessions.store import SessionStore, copy_sessions
@@ -77,10 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _maintain(args: argparse.Namespace, url: str, key_command: tuple[str, ...] | None) -> int:
-    try:
-        from thinklsp.sessions.postgres import maintenance  # noqa: PLC0415 - an optional extra
-    except ImportError:
-        raise build_missing_error() from None
+    require_packages()
+    from thinklsp.sessions.postgres import maintenance  # noqa: PLC0415 - an optional extra
+
     if args.op == "migrate":
         before, after = maintenance.migrate(url, args.role)
         state = (

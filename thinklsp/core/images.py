@@ -176,7 +176,7 @@ def parse_image(name: str, data: bytes, media_type: str) -> ImageBlock:
     if not data:
         raise ImageRefused(f"{name} is empty. Save it again, or choose another file.")
     if len(data) > MAX_IMAGE_BYTES:
-        raise _build_size_error(name, len(data))
+        raise _build_size_error(name)
     header = read_header(data)
     if header is None:
         raise ImageRefused(f"{name} is not an image. {_SUPPORTED}")
@@ -197,7 +197,7 @@ def parse_image(name: str, data: bytes, media_type: str) -> ImageBlock:
 def decode_image(name: str, text: str, media_type: str) -> ImageBlock:
     """Check an image that is encoded in base64. Raises ImageRefused like `parse_image`."""
     if len(text) > MAX_IMAGE_BYTES // 3 * 4 + 8:
-        raise _build_size_error(name, len(text) // 4 * 3)
+        raise _build_size_error(name)
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -205,9 +205,9 @@ def decode_image(name: str, text: str, media_type: str) -> ImageBlock:
     return parse_image(name, data, media_type)
 
 
-def _build_size_error(name: str, size: int) -> ImageRefused:
-    limit = f"at most {MAX_IMAGE_BYTES:,} can be sent. Shrink it, or save it as JPEG."
-    return ImageRefused(f"{name} has {size:,} bytes; {limit}")
+def _build_size_error(name: str) -> ImageRefused:
+    limit = f"{format_size(MAX_IMAGE_BYTES)}, the size limit for images"
+    return ImageRefused(f"{name} is larger than {limit}. Shrink it, or save it as JPEG.")
 
 
 def check_totals(new: Collection[ImageBlock], earlier: Iterable[ImageBlock] = ()) -> None:
@@ -228,7 +228,13 @@ def check_totals(new: Collection[ImageBlock], earlier: Iterable[ImageBlock] = ()
 
 def list_images(conversation: Conversation) -> tuple[ImageBlock, ...]:
     """Return all images of a conversation, in order."""
-    return tuple(block for message in conversation for block in message.blocks if isinstance(block, ImageBlock))
+    return tuple(
+        block
+        for message in conversation
+        if message.role == "user"
+        for block in message.blocks
+        if isinstance(block, ImageBlock)
+    )
 
 
 def encode_base64(image: ImageBlock) -> str:

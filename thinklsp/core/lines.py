@@ -57,6 +57,18 @@ def split_without_ends(text: str) -> list[str]:
     return text.splitlines()
 
 
+def count_line_ends(text: str) -> dict[str, int]:
+    """Count the line endings of each style."""
+    both = text.count("\r\n")
+    return {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
+
+
+def find_line_end(text: str) -> str:
+    """Return the most common line ending in the text."""
+    ends = count_line_ends(text)
+    return max(ends, key=ends.__getitem__)
+
+
 def find_line_starts(text: str) -> list[int]:
     """Return the offset of each line. The text after the last line ending is a line, even if it is empty."""
     lines = split_lines(text)
@@ -102,7 +114,8 @@ def _find_gaps(a: Sequence[str], b: Sequence[str]) -> tuple[list[_Gap], list[_Ga
     head = _count_common_head(a, b, 0, len(a), 0, len(b))
     tail = _count_common_tail(a, b, head, len(a), head, len(b))
     blocks = [(0, 0, head)]
-    if head + tail < min(len(a), len(b)):
+    # Counting the lines of both texts takes most of the time, and most edits replace lines by other lines.
+    if not set(a[head : len(a) - tail]).isdisjoint(b[head : len(b) - tail]):
         at_a = _select_lines(a, range(head, len(a) - tail), Counter(b))
         at_b = _select_lines(b, range(head, len(b) - tail), Counter(a))
         matches = _match([a[at] for at in at_a], [b[at] for at in at_b])

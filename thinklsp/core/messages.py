@@ -379,7 +379,13 @@ def ensure_unique_call_ids(message: AssistantMessage, conversation: Conversation
     Some providers send no IDs or use the same ID in several answers, while other providers reject duplicate IDs. The
     raw block keeps the provider's ID. Requests contain the unique ID.
     """
-    taken = {block.id for earlier in conversation for block in earlier.blocks if isinstance(block, ToolUseBlock)}
+    taken = {
+        block.id
+        for earlier in conversation
+        if earlier.role == "assistant"
+        for block in earlier.blocks
+        if isinstance(block, ToolUseBlock)
+    }
     blocks: list[ContentBlock] = []
     for block in message.blocks:
         if isinstance(block, ToolUseBlock):

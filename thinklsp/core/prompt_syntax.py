@@ -194,6 +194,11 @@ class ParsedPrompt:
     def __bool__(self) -> bool:
         return bool(self.invocations or self.problems)
 
+    def format_skipped(self, run_count: int) -> str:
+        """Return a sentence that names the commands after the first `run_count`, or an empty string."""
+        names = ", ".join(f"`/{skipped.command.name}`" for skipped in self.invocations[run_count:])
+        return f"Not run: {names}." if names else ""
+
 
 def parse_slash_commands(prompt: str) -> ParsedPrompt:
     """Find the slash commands and the chosen skills in a prompt."""
@@ -278,16 +283,12 @@ def _join_lines(lines: Iterable[str]) -> str:
     return "".join(remaining).rstrip("\r\n")
 
 
-_NOTE = (
+COMMENT_NOTE = (
     "\n\n(This instruction comes from a comment in the document. Remove the comment, including the mark AI!, as part "
     "of the change.)"
 )
 
 
-def add_comment_note(instruction: str) -> str:
-    return instruction + _NOTE
-
-
 def remove_comment_note(instruction: str) -> str:
     """Return the user's own words of an instruction."""
-    return instruction.removesuffix(_NOTE)
+    return instruction.removesuffix(COMMENT_NOTE)

@@ -119,12 +119,13 @@ def format_path(path: str) -> str:
 
 
 def format_size(count: int) -> str:
-    """Format a number of bytes, such as `12 kB` or `5.2 MB`."""
+    """Format a number of bytes, such as `12 kB`, `5 MB` or `5.2 MB`."""
     if count < 1_000:
         return f"{count} byte{'s' * (count != 1)}"
     if count < 999_500:
         return f"{count / 1_000:.0f} kB"
-    return f"{count / 10**6:.1f} MB" if count < 999_500_000 else f"{count / 10**9:.1f} GB"
+    unit, size = ("MB", 10**6) if count < 999_500_000 else ("GB", 10**9)
+    return f"{count / size:.1f} {unit}".replace(".0 ", " ")
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -35,8 +35,6 @@ from thinklsp.settings.user_file import UserSettings
 if TYPE_CHECKING:
     from thinklsp.offline.service import OfflineService
 
-PROVIDERS: tuple[Provider, ...] = ("anthropic", "openai", "google", "openai-compatible")
-
 # The simulator uses Anthropic's wire format.
 _ADAPTERS: Mapping[str, Adapter] = {
     "simulator": AnthropicAdapter(),
@@ -121,24 +119,26 @@ class ProviderConnections:
 
         Returns None for the simulator. Raises SettingsError.
         """
-        return _resolve_host(provider, self._config.current.user)
+        return (
+            None
+            if provider == "simulator" or provider == "auto"
+            else resolve_access(provider, self._config.current.user)
+        )
 
-    async def resolve_access(self, provider: Provider) -> Access | None:
-        """Return the provider's host and key, or None for the simulator.
+    async def resolve_access(self, provider: Provider, user: UserSettings | None = None) -> Access | None:
+        """Return the provider's host and key, or None for the simulator. `user` defaults to the current settings.
 
         Key commands and keyrings can take seconds, so the engine caches each key. Raises SettingsError, or
         ScenarioError if the simulator's scenario is invalid.
         """
-        return await self._resolve_access(provider, self._config.current.user)
-
-    async def _resolve_access(self, provider: Provider, user: UserSettings) -> Access | None:
+        user = user or self._config.current.user
         if provider == "simulator":
             await self._ensure_offline_transport(user)
         if provider == "simulator" or provider == "auto":
             return None
         source = find_key_source(provider, user)
         if source is None:
-            return _resolve_host(provider, user)
+            return resolve_access(provider, user)
         # Without the lock, two turns that start at the same time could both run the key command.
         async with self._key_lock:
             if source not in self._keys:
@@ -152,7 +152,7 @@ class ProviderConnections:
 
         `known_fallbacks` are the fallbacks that an earlier process has stored for the provider.
         """
-        access = await self._resolve_access(provider, now.user)
+        access = await self.resolve_access(provider, now.user)
         if access is None:
             endpoint, transport = _OFFLINE_ENDPOINT, await self._ensure_offline_transport(now.user)
         else:
@@ -235,10 +235,6 @@ class ProviderConnections:
             pass
         except ThinkLspError:
             self.store_capabilities(access, Capabilities())
-
-
-def _resolve_host(provider: Provider, user: UserSettings) -> Access | None:
-    return None if provider == "simulator" or provider == "auto" else resolve_access(provider, user)
 
 
 def _open_offline_service(environment: Mapping[str, str]) -> OfflineService:

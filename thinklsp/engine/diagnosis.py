@@ -38,7 +38,13 @@ from thinklsp.engine.session_stores import open_session_store
 from thinklsp.engine.turn_config import Choices, build_thinking_plan
 from thinklsp.providers.catalogue import Capabilities, ModelInfo, find_contradictions
 from thinklsp.sessions.sqlite_store import SqliteStore
-from thinklsp.sessions.state_folder import StateReport, inspect_state_folder, is_owned, resolve_state_folder
+from thinklsp.sessions.state_folder import (
+    StateReport,
+    inspect_state_folder,
+    is_owned,
+    read_status,
+    resolve_state_folder,
+)
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import Access, find_key_source, list_keyed_providers
 from thinklsp.settings.config_files import explain_distrust, find_config_path, read_text
@@ -65,7 +71,7 @@ def describe_own_files(
     config = find_config_path(environment)
     files = [*_describe_store(state.store), *_describe_settings(config, "config.toml")]
     files += _describe_settings((permissions or PermissionsFile.locate_beside(config)).path, "permissions.toml")
-    if (folder := _read_status(os.path.dirname(config), follow=True)) is not None:
+    if (folder := read_status(os.path.dirname(config))) is not None:
         files.append(_describe_file(os.path.dirname(config), folder, _check_folder(os.path.dirname(config), folder)))
     return files
 
@@ -74,7 +80,7 @@ def _describe_store(database: str) -> Iterator[dict[str, Any]]:
     """Describe the state folder, and the database with its log files and backups."""
     folder = os.path.dirname(database)
     for path in (folder, *sorted(glob.glob(f"{glob.escape(database)}*"))):
-        status = _read_status(path)
+        status = read_status(path, follow=False)
         if status is not None:
             yield _describe_file(path, status, _check_private(path, status))
 
@@ -88,7 +94,7 @@ def _check_private(path: str, status: os.stat_result) -> str | None:
 
 
 def _describe_settings(path: str, name: str) -> Iterator[dict[str, Any]]:
-    if (status := _read_status(path, follow=True)) is None:
+    if (status := read_status(path)) is None:
         return
     problem = explain_distrust(status, path, name)
     if problem is None and status.st_mode & 0o044 and _has_secrets(path, name):
@@ -117,13 +123,6 @@ def _check_folder(path: str, status: os.stat_result) -> str | None:
 def _describe_file(path: str, status: os.stat_result, problem: str | None) -> dict[str, Any]:
     mode = f"{stat.S_IMODE(status.st_mode):04o}"
     return {"path": path, "mode": mode, "mine": is_owned(status), "problem": problem}
-
-
-def _read_status(path: str, *, follow: bool = False) -> os.stat_result | None:
-    try:
-        return os.stat(path, follow_symlinks=follow)
-    except OSError:
-        return None
 
 
 async def describe_store(store: SessionStore, state: StateReport, problems: list[str]) -> dict[str, Any]:
@@ -312,19 +311,16 @@ async def query_model(
         problems.append(endpoint.hide_secrets(str(failure)))
         return None, False
     capabilities = adapter.parse_capabilities(body) if status == 200 else None
-    problems.extend(find_contradictions(model, capabilities) if capabilities else ())
-    if capabilities is not None and capabilities.models == ():
-        problems.append(f"The server at {access.base_url} has no models. Load a model on the server.")
-        return capabilities, False
+    if capabilities is not None:
+        problems.extend(find_contradictions(model, capabilities))
+        if capabilities.models == ():
+            problems.append(f"The server at {access.base_url} has no models. Load a model on the server.")
+        return capabilities, capabilities.models != ()
     lists_models = provider == "openai-compatible"
-    if (
-        capabilities is None
-        and (status == 404 or (lists_models and status < 400))
-        and (hint := _suggest_url_fix(provider, access))
-    ):
+    if (status == 404 or (lists_models and status < 400)) and (hint := _suggest_url_fix(provider, access)):
         problems.append(f"{access.provider} did not return a list of its models (HTTP status {status}). {hint}")
         return None, not lists_models or bool(model.id)
-    return capabilities, True
+    return None, True
 
 
 def _suggest_url_fix(provider: Provider, access: Access) -> str:
@@ -365,7 +361,6 @@ async def build_report(
     choices: Choices,
     *,
     view: WorkspaceView | None = None,
-    probe: bool = True,
     probe_seconds: float = PROBE_SECONDS,
 ) -> dict[str, Any]:
     """Build the doctor report as a JSON object within `probe_seconds`.
@@ -390,35 +385,40 @@ async def build_report(
         "skills": describe_skills(skills, engine.user.path),
     }
     problems.extend(skills.faults)
+    return {**result, **await _check_model(engine, resolved, problems, probe_seconds), "problems": problems}
+
+
+async def _check_model(
+    engine: Engine, resolved: ResolvedSettings, problems: list[str], seconds: float
+) -> dict[str, Any]:
+    """Describe the model of the next turn, and report whether its service responds and whether a turn could start."""
     try:
         provider, model = engine.resolve_target(resolved.settings)
         host = engine.connections.resolve_host(provider)
-        result["model"] = describe_model(resolved, model, host)
+        description = describe_model(resolved, model, host)
     except ThinkLspError as error:
         problems.append(str(error))
-        return {**result, "model": None, "reachable": None, "canRun": False, "problems": problems}
+        return {"model": None, "reachable": None, "canRun": False}
     problems.extend([] if host is None else find_url_surplus(host))
-    deadline = asyncio.get_running_loop().time() + probe_seconds
+    deadline = asyncio.get_running_loop().time() + seconds
     # Run the key check and the connection check concurrently.
     has_key, reachable = await asyncio.gather(
-        check_key(engine, provider, problems, probe_seconds),
-        probe_service(engine, host if probe else None, problems, probe_seconds),
+        check_key(engine, provider, problems, seconds), probe_service(engine, host, problems, seconds)
     )
-    can_run = has_key and reachable is not False
     if not has_key:
-        result["model"] = None
-    elif reachable:
+        return {"model": None, "reachable": reachable, "canRun": False}
+    is_known = True
+    if reachable:
         capabilities, is_known = await query_model(engine, provider, model, deadline, problems)
         if host is not None and capabilities is not None and capabilities.models:
             engine.connections.store_capabilities(host, capabilities)
             name = model.id or capabilities.models[0]
             used = resolved.settings.model_copy(update={"provider": provider, "model": name})
-            result["model"] = describe_model(replace(resolved, settings=used), engine.resolve_target(used)[1], host)
+            description = describe_model(replace(resolved, settings=used), engine.resolve_target(used)[1], host)
             if not model.id:
-                result["model"]["idSource"] = "the server's first model"
-        result["model"] |= {"capabilities": describe_capabilities(capabilities, result["model"]["id"])}
-        can_run = can_run and is_known
-    return {**result, "reachable": reachable, "canRun": can_run, "problems": problems}
+                description["idSource"] = "the server's first model"
+        description["capabilities"] = describe_capabilities(capabilities, description["id"])
+    return {"model": description, "reachable": reachable, "canRun": is_known and reachable is not False}
 
 
 def _describe_permissions(engine: Engine, problems: list[str]) -> dict[str, Any]:

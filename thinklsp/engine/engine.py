@@ -6,15 +6,14 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import ValidationError
 
 from thinklsp.agent.budget import ContextMeter, DaySpending, TurnConfig, UsageLedger
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
-    PROVIDERS,
     ProviderConnections,
     apply_server_capabilities,
     identify_service,
@@ -37,16 +36,15 @@ from thinklsp.sessions.sqlite_store import MemoryStore
 from thinklsp.sessions.store import SessionStore
 from thinklsp.settings.access import list_keyed_providers
 from thinklsp.settings.admin_file import load_budgets_section
-from thinklsp.settings.model import Provider, Settings, describe_limit
+from thinklsp.settings.model import KEYED_PROVIDERS, Provider, Settings, describe_limit
 from thinklsp.settings.sources import EditorSettings, ResolvedSettings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
 from thinklsp.tools.command import Approval
 from thinklsp.workspace.overlay import EditOverlay
-from thinklsp.workspace.paths import Root
 
 _log = logging.getLogger(__name__)
 
-_MAX_METERS = 16
+_MAX_METERS, _MAX_SESSIONS = 16, 1_000
 
 
 class Engine:
@@ -71,16 +69,12 @@ class Engine:
         self._spending = DaySpending()
         self.budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
         self.claims = SessionClaims(self.store)
-        self._meters: dict[str, ContextMeter] = {}
+        self._meters: dict[str, ContextMeter] = BoundedDict(_MAX_METERS)
         self._runner_factory = runner_factory
-        self._session_approvals: dict[str, set[Approval]] = {}
+        self._session_approvals: dict[str, set[Approval]] = BoundedDict(_MAX_SESSIONS)
         self.permissions = locate_permissions(self.user, identity)
         self.instructions = ProjectInstructions(self.permissions, self.user.path)
         self.mcp_servers = McpServers(environment, self.permissions, identity)
-
-    async def describe_mcp_servers(self, roots: Sequence[Root]) -> dict[str, Any]:
-        """Describe the MCP servers of the user and of the workspace folders, without starting one."""
-        return await self.mcp_servers.build_report(roots, self.user)
 
     async def aclose(self) -> None:
         await self.mcp_servers.aclose()
@@ -99,9 +93,6 @@ class Engine:
     @property
     def transport(self) -> Transport:
         return self.config.current.transport
-
-    def find_keyed_providers(self) -> frozenset[str]:
-        return frozenset(list_keyed_providers(self.user))
 
     def resolve_settings(self, editor: EditorSettings, *overrides: tuple[str, Choices]) -> ResolvedSettings:
         return resolve_settings(self.user, editor, overrides=overrides)
@@ -155,7 +146,7 @@ class Engine:
         runner = await self._runner_factory(commands, self.user.environment) if commands.enabled else None
         config, notices = build_turn_config(model, settings, request, has_commands=runner is not None)
         session = known or await self.open_session(None, request.workspace)
-        granted = self._session_approvals.setdefault(session.id, set())
+        granted = self._session_approvals[session.id] = self._session_approvals.get(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, config.thinking)
         self.claims.claim(session.id, turn_id)
         return Turn(
@@ -178,10 +169,7 @@ class Engine:
 
     def get_meter(self, session_id: str) -> ContextMeter:
         """Return the session's context meter. The engine keeps only the most recently used meters."""
-        meter = self._meters.pop(session_id, None) or ContextMeter()
-        self._meters[session_id] = meter
-        if len(self._meters) > _MAX_METERS:
-            del self._meters[next(iter(self._meters))]
+        meter = self._meters[session_id] = self._meters.get(session_id) or ContextMeter()
         return meter
 
     def forget_session(self, session_id: str) -> None:
@@ -198,7 +186,7 @@ class Engine:
         """
         provider: Provider = settings.provider
         if provider == "auto":
-            keyed = [name for name in PROVIDERS if name in self.find_keyed_providers()]
+            keyed = list_keyed_providers(self.user)
             if not keyed:
                 raise SettingsError(
                     "key",
@@ -225,10 +213,8 @@ class Engine:
 
     def list_model_choices(self, provider: Provider) -> tuple[str, ...]:
         """Return the ids of the provider's models in the catalogue. `auto` selects all providers that have a key."""
-        names = (
-            [name for name in PROVIDERS if name in self.find_keyed_providers()] if provider == "auto" else [provider]
-        )
-        return tuple(model for name in names or PROVIDERS for model in self.catalogue.list_models(name))
+        names = list_keyed_providers(self.user) if provider == "auto" else (provider,)
+        return tuple(model for name in names or KEYED_PROVIDERS for model in self.catalogue.list_models(name))
 
     def _resolve_turn_settings(
         self, request: TurnRequest, editor: EditorSettings, choices: Choices, session: Session | None

@@ -115,7 +115,8 @@ class TrustQuestions:
             else:
                 self._answers |= dict.fromkeys((each.key for each in new), False)
             if answer is None:
-                notices.append(f"Ignored {_format_names(new)}: you did not answer the question about trust.")
+                names = _join_names([_format_name(text) for subject in new for text in subject.texts])
+                notices.append(f"Ignored {names}: you did not answer the question about trust.")
         return [each for each in subjects if each.key in trusted or self._answers.get(each.key)], notices
 
     def _remember(self, subjects: Sequence[TrustSubject]) -> list[str]:
@@ -159,10 +160,6 @@ def _format_question(subjects: Sequence[TrustSubject], remembered: RememberedPer
 def _join_kinds(subjects: Sequence[TrustSubject]) -> str:
     """Return the kinds of the subjects in words, such as `instructions and skills`."""
     return " and ".join(kind for kind in _KINDS if any(each.kind == kind for each in subjects))
-
-
-def _format_names(subjects: Sequence[TrustSubject]) -> str:
-    return _join_names([_format_name(text) for subject in subjects for text in subject.texts])
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -168,8 +168,7 @@ async def inspect_connection(connection: McpConnection, pins: Pins) -> StartedSe
 
 async def try_server(config: ServerConfig, user: UserSettings, folder: str, pins: Pins) -> StartedServer:
     """Start a server, list its tools and end it. A failure is part of the result."""
-    network = user.file.network
-    connection = McpConnection(config, user.environment, [folder], proxy=network.proxy, ca_bundle=network.ca_bundle)
+    connection = McpConnection(config, user.environment, [folder], user.file.network)
     failure = ""
     try:
         try:
@@ -179,7 +178,7 @@ async def try_server(config: ServerConfig, user: UserSettings, folder: str, pins
         started = await inspect_connection(connection, pins)
     finally:
         await connection.aclose()
-    return replace(started, last_error=started.last_error or failure)
+    return replace(started, state="failed", last_error=started.last_error or failure) if failure else started
 
 
 async def describe_servers(

@@ -34,10 +34,6 @@ class SessionBusy(SessionError):
     """The error raised if another turn has claimed the session."""
 
 
-def _create_future() -> asyncio.Future[str | None]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(eq=False, slots=True)
 class QueuedPrompt:
     """A prompt that waits until the running turn of its session takes it, or until the session is free.
@@ -52,7 +48,7 @@ class QueuedPrompt:
     request: ChatRequest
     excerpts: tuple[Excerpt, ...]
     images: tuple[ImageBlock, ...] = ()
-    taken: asyncio.Future[str | None] = field(default_factory=_create_future)
+    taken: asyncio.Future[str | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     is_stored: bool = False
     is_settled: bool = False
 

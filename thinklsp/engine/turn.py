@@ -13,15 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from thinklsp.agent.budget import AskBudget, ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
+from thinklsp.agent.budget import ContextMeter, Emit, MeteredCaller, TurnConfig, UsageLedger
 from thinklsp.agent.compaction import compact_now
 from thinklsp.agent.model_call import ModelCaller
 from thinklsp.agent.prompts import Excerpt, build_instructions, find_sent_digests, find_sent_list
 from thinklsp.agent.turn_loop import TurnLoop
-from thinklsp.core.choices import Review, ThinkingDisplay
+from thinklsp.core.choices import BUDGET_ANSWERS, BudgetAnswer, Review, ThinkingDisplay
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import (
     PathRefused,
@@ -115,7 +114,6 @@ class FrontEnd:
 
     show: ShowEvent
     ask: Ask
-    ask_budget: AskBudget
     editor: Editor = field(default_factory=NoEditor)
     unapplied_edits: str = ""
     show_document: ShowDocument | None = None
@@ -141,9 +139,7 @@ class ObservedTurn:
         self.turn = self._observer.begin_turn(self._labels)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         for tool in self._tools.values():
             tool.end("cancelled")
         outcome = "error" if isinstance(error, Exception) else "cancelled"
@@ -226,9 +222,7 @@ class Turn:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:
@@ -362,7 +356,7 @@ class Turn:
             config.limits,
             usage=self.usage,
             meter=self.meter,
-            ask=front.ask_budget,
+            ask=partial(_ask_budget, front.ask),
             admit_call=partial(self.engine.budgets.admit_call, self.session.id),
             observer=observed.turn,
         )
@@ -460,11 +454,16 @@ class Turn:
 
     def _book(self, usage: Usage, purpose: Purpose) -> CallUsage:
         """Record usage and return the usage entry. The caller must store the entry immediately."""
-        self.usage.add_stored(usage)
+        self.usage.stored_usage += usage
         return CallUsage(self.id, self.config.model.provider, self.config.model.id, usage, purpose)
 
     async def _update(self, change: Callable[[Session], Session], spent: CallUsage | None = None) -> None:
         self.session = await self.store.update(self.session.id, change, spent)
+
+
+async def _ask_budget(ask: Ask, question: str) -> BudgetAnswer:
+    """Ask whether a turn that has reached a budget continues. Without an answer, it stops."""
+    return BUDGET_ANSWERS.get(await ask(question, tuple(BUDGET_ANSWERS)) or "", "stop")
 
 
 def _join_sight(excerpts: Sequence[Excerpt]) -> tuple[FileSight, ...]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import SettingsError
@@ -112,10 +113,9 @@ class UserCommands:
                 "tell the user which checks are missing."
             )
 
-    async def _remember(self, action: Approval, kind: str, words: Words) -> None:
-        remember = self.permissions.allow if kind == "allow" else self.permissions.allow_exactly
+    async def _remember(self, action: Approval, kind: Literal["allow", "exact"], words: Words) -> None:
         try:
-            await asyncio.to_thread(remember, words)
+            await asyncio.to_thread(self.permissions.allow, kind, words)
         except SettingsError as error:
             # Keep the user's approval in memory if `permissions.toml` cannot be written.
             _LOG.warning("the permission is stored for this session only: %s", error)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from thinklsp.core.choices import read_log_level
 from thinklsp.core.errors import ThinkLspError
@@ -16,7 +15,7 @@ from thinklsp.http.transport import Transport
 from thinklsp.providers.catalogue import Catalogue, find_model
 from thinklsp.sessions.state_folder import resolve_state_folder
 from thinklsp.settings.config_files import FileStamp, find_config_path, read_file_stamp
-from thinklsp.settings.model import KeyedProvider
+from thinklsp.settings.model import KEYED_PROVIDERS
 from thinklsp.settings.permissions import PermissionsFile
 from thinklsp.settings.sources import load_user_settings
 from thinklsp.settings.user_file import UserSettings
@@ -129,7 +128,7 @@ def warm_up() -> None:
     This function blocks, so do not call it on the event loop. Repeated calls are cheap.
     """
     build_tool_specs(TOOLS)
-    for provider in get_args(KeyedProvider):
+    for provider in KEYED_PROVIDERS:
         find_model(provider, "")
     ProtectedPaths()
     load_default_trust()

@@ -28,8 +28,7 @@ import certifi
 import httpcore
 import httpx
 
-from thinklsp import __version__
-from thinklsp.core.errors import TransportFailed
+from thinklsp.core.errors import TransportFailed, format_install_command
 
 _POOL_LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=8, keepalive_expiry=60.0)
 
@@ -104,20 +103,18 @@ def find_route(target: SplitResult, proxy: str | None) -> Route:
     return Route(is_local=False, proxy=proxy, uses_tls=tls)
 
 
-def open_client(route: Route, ca_bundle: str | None) -> httpx.AsyncClient:
-    """Return a new HTTP client for a route.
+def open_connections(route: Route, ca_bundle: str | None) -> httpx.AsyncHTTPTransport:
+    """Return the connections of a route.
 
     Raises OSError, ValueError or httpx.InvalidURL if the proxy or the certificates are invalid.
     """
     url, trust = (None, None) if route.proxy is None else resolve_proxy(route.proxy, ca_bundle)
-    transport = _BatchingTransport(
+    return _BatchingTransport(
         verify=build_trust(route, ca_bundle) if route.uses_tls else False,
         trust_env=False,
         limits=_POOL_LIMITS,
         proxy=None if url is None else httpx.Proxy(url, ssl_context=trust),
     )
-    headers = {"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity"}
-    return httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False, headers=headers)
 
 
 class _BatchingTransport(httpx.AsyncHTTPTransport):
@@ -156,14 +153,15 @@ def load_default_trust() -> ssl.SSLContext:
 def resolve_proxy(address: str, ca_bundle: str | None) -> tuple[str, ssl.SSLContext | None]:
     """Return the URL of a proxy and the TLS context for the connection to the proxy, if the connection uses TLS.
 
-    Raises OSError or ValueError if the proxy or the certificates are invalid.
+    Raises OSError or ValueError if the proxy or the certificates are invalid, and TransportFailed without a package.
     """
     try:
         url = httpx.URL(address if "://" in address else f"http://{address}")
     except httpx.InvalidURL:
         raise ValueError("the proxy address is invalid") from None
-    if url.scheme.startswith("socks") and find_spec("socksio") is None:
-        raise ValueError("this kind of proxy requires the package `socksio`, which is not installed")
+    if url.scheme.startswith("socks5") and find_spec("socksio") is None:
+        command = format_install_command("socksio>=1,<2")
+        raise TransportFailed(f"A SOCKS proxy needs one more package. Run {command}.", retryable=False)
     if not url.host:
         raise ValueError("the proxy address has no host")
     if url.scheme != "https":

@@ -81,7 +81,7 @@ class SseDecoder:
         *complete, rest = pieces
         self._lines += len(complete)
         if self._lines > self._limits.lines:
-            _reject(f"the stream has more than {self._limits.lines} lines")
+            _reject(f"the stream has more than {self._limits.lines:,} lines")
         if len(self._line) + len(chunk) > self._limits.line_bytes:
             self._check_line_limit(pieces)
         if self._line:
@@ -112,7 +112,7 @@ class SseDecoder:
 
     def _check_line_limit(self, pieces: Sequence[bytes | bytearray]) -> None:
         if max(len(self._line) + len(pieces[0]), *map(len, pieces)) > self._limits.line_bytes:
-            _reject(f"a line is longer than {self._limits.line_bytes} bytes")
+            _reject(f"a line is longer than {self._limits.line_bytes:,} bytes")
 
     def _parse_line(self, line: bytes | bytearray, events: list[ServerSentEvent]) -> None:
         if self._is_first_line:
@@ -154,14 +154,14 @@ class SseDecoder:
     def _add_data(self, value: bytes | bytearray | memoryview) -> None:
         self._data_bytes += len(value) + _LINE_OVERHEAD_BYTES
         if self._data_bytes > self._limits.event_bytes:
-            _reject(f"an event is larger than {self._limits.event_bytes} bytes")
+            _reject(f"an event is larger than {self._limits.event_bytes:,} bytes")
         self._data.append(str(value, "utf-8", "replace"))
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         if self._data:
             self._count += 1
             if self._count > self._limits.events:
-                _reject(f"the stream has more than {self._limits.events} events")
+                _reject(f"the stream has more than {self._limits.events:,} events")
             events.append(ServerSentEvent(self._event, "\n".join(self._data)))
             self._data.clear()
             self._data_bytes = 0

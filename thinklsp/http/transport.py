@@ -18,17 +18,19 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from errno import EMFILE, ENFILE
 from functools import partial
-from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpx
 
+from thinklsp import __version__
 from thinklsp.core.errors import HeaderRefused, TransportFailed
-from thinklsp.http.routes import Route, check_url, find_route, open_client
+from thinklsp.core.text_safety import format_size
+from thinklsp.http.routes import Route, check_url, find_route, open_connections
 
 # The maximum number of bytes to buffer while the caller does not read.
 _MAX_BUFFERED_BYTES = 128 * 1024
 _SEND_CHUNK_BYTES = 64 * 1024
+_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": f"thinklsp/{__version__}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,7 @@ class HttpResponse:
         self._received_bytes += size
         if self._received_bytes > self._limits.max_bytes:
             raise TransportFailed(
-                f"The answer from {self._host} was discarded: it exceeds "
-                f"{self._limits.max_bytes // (1024 * 1024)} MiB.",
+                f"The answer from {self._host} was discarded: it exceeds {format_size(self._limits.max_bytes)}.",
                 retryable=False,
             )
 
@@ -184,13 +185,14 @@ class Transport:
         self._ca_bundle = ca_bundle
         self._max_response_bytes = max_response_bytes
         self._handler = handler
-        self._clients: dict[Route, httpx.AsyncClient] = {}
+        # A client of httpx would only add what is not wanted here: cookies, redirects and settings of the environment.
+        self._connections: dict[Route, httpx.AsyncBaseTransport] = {}
 
     async def aclose(self) -> None:
         """Close all connections, including connections in use. The transport can be used again afterwards."""
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await client.aclose()
+        routes, self._connections = self._connections, {}
+        for connections in routes.values():
+            await connections.aclose()
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
         """Send a POST request and yield the response as soon as its headers have arrived.
@@ -218,12 +220,10 @@ class Transport:
         limits = _RequestLimits(
             timeouts, self._max_response_bytes, loop.time() + timeouts.total, route.proxy is not None
         )
-        sized = headers if body is None else {**headers, "content-length": str(len(body))}
-        client = self._ensure_client(route)
+        connections = self._ensure_connections(route)
         # Build the request inside `_send`, which handles errors caused by an invalid URL or header.
-        content = None if body is None else _split_body(body)
-        build = partial(client.build_request, method, url, headers=sized, content=content)
-        response = await self._send(client, build, host, limits)
+        build = partial(_build_request, method, url, headers, body)
+        response = await self._send(connections, build, host, limits)
         try:
             _reject_redirect(response, url, host)
             _reject_compression(response, host)
@@ -238,53 +238,46 @@ class Transport:
 
     async def _send(
         self,
-        client: httpx.AsyncClient,
-        build: Callable[..., httpx.Request],
+        connections: httpx.AsyncBaseTransport,
+        build: Callable[[Mapping[str, float]], httpx.Request],
         host: str,
         limits: _RequestLimits,
     ) -> httpx.Response:
-        loop = asyncio.get_running_loop()
         wait, first_byte = limits.timeouts, limits.timeouts.first_byte
-        # `first_byte` is the timeout for the headers. httpx's read timeout applies only to the body.
-        waits = {"connect": wait.connect, "write": wait.write, "pool": wait.pool, "read": None}
+        # The connection takes the timeout for reading once for the headers and once for the body.
+        waits = {"connect": wait.connect, "write": wait.write, "pool": wait.pool, "read": first_byte}
         try:
             async with asyncio.timeout_at(limits.deadline) as watch:
-
-                async def trace(event: str, _details: Mapping[str, Any]) -> None:
-                    if event.endswith("receive_response_headers.started"):
-                        watch.reschedule(min(loop.time() + first_byte, limits.deadline))
-
-                response = await client.send(build(extensions={"trace": trace, "timeout": waits}), stream=True)
-                waits["read"] = limits.timeouts.idle
+                response = await connections.handle_async_request(build(waits))
+                waits["read"] = wait.idle
                 return response
         except TimeoutError:
             if not watch.expired():
                 raise
-            if loop.time() >= limits.deadline:
-                raise limits.build_timeout_error(host) from None
+            raise limits.build_timeout_error(host) from None
+        except httpx.ReadTimeout:
             raise TransportFailed(f"{host} sent no answer within {first_byte:g} seconds.") from None
         except UnicodeError:
             raise build_header_error() from None
         except NETWORK_ERRORS as fault:
             raise to_transport_error(fault, host, uses_proxy=limits.uses_proxy) from None
 
-    def _ensure_client(self, route: Route) -> httpx.AsyncClient:
-        if route not in self._clients and self._handler is not None:
-            transport = _InProcessTransport(self._handler)
-            self._clients[route] = httpx.AsyncClient(transport=transport, trust_env=False)
-        if route not in self._clients:
+    def _ensure_connections(self, route: Route) -> httpx.AsyncBaseTransport:
+        if route not in self._connections and self._handler is not None:
+            self._connections[route] = _InProcessTransport(self._handler)
+        if route not in self._connections:
             # httpx and httpcore log URLs and headers that contain keys, so only their warnings are logged.
             for name in ("httpx", "httpcore"):
                 logging.getLogger(name).setLevel(logging.WARNING)
             try:
-                self._clients[route] = open_client(route, self._ca_bundle)
+                self._connections[route] = open_connections(route, self._ca_bundle)
             except (OSError, ValueError, httpx.InvalidURL) as fault:
                 raise explain_file_limit(fault) or TransportFailed(
                     f"Your proxy or certificate bundle is invalid ({type(fault).__name__}). Check `proxy` and "
                     "`ca_bundle` in your config.toml, and `HTTPS_PROXY` and `SSL_CERT_FILE`.",
                     retryable=False,
                 ) from None
-        return self._clients[route]
+        return self._connections[route]
 
 
 def _check_host_name(name: str, host: str) -> None:
@@ -292,6 +285,17 @@ def _check_host_name(name: str, host: str) -> None:
         name.encode("idna")
     except UnicodeError:
         raise build_address_error(host) from None
+
+
+def _build_request(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, waits: Mapping[str, float]
+) -> httpx.Request:
+    merged = httpx.Headers(_HEADERS)
+    merged.update(headers)
+    if body is not None:
+        merged["content-length"] = str(len(body))
+    content = None if body is None else _split_body(body)
+    return httpx.Request(method, url, headers=merged, content=content, extensions={"timeout": waits})
 
 
 async def _split_body(body: bytes) -> AsyncIterator[bytes]:

@@ -58,8 +58,8 @@ def answer_first_message(
 def parse_initialize(body: bytes) -> tuple[int | str, Mapping[str, Any]] | None:
     """Return the id and the params of an ordinary `initialize` request, or None for any other message."""
     try:
-        # Do not answer a message that a strict JSON parser rejects.
-        message = json.loads(body.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
+        # Do not answer a message that a strict JSON parser rejects. int() raises ValueError for NaN and infinity.
+        message = json.loads(body.decode(), parse_constant=int, object_pairs_hook=_reject_duplicates)
     except (ValueError, RecursionError):
         return None
     if not isinstance(message, dict) or set(message) != {"jsonrpc", "id", "method", "params"}:
@@ -82,10 +82,6 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         raise ValueError("duplicate member")
     return result
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def _is_shallow(value: object) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.json_codec import is_shallow
@@ -149,7 +149,8 @@ def parse_message(frame: bytes | BadFrame) -> Message:
         return result
 
     try:
-        message = json.loads(frame.decode("utf-8"), parse_constant=_reject_constant, object_pairs_hook=build_object)
+        # int() raises ValueError for NaN and infinity.
+        message = json.loads(frame.decode("utf-8"), parse_constant=int, object_pairs_hook=build_object)
     except (ValueError, RecursionError):
         return InvalidMessage(None, PARSE_ERROR, "The message is not valid JSON.")
     if not isinstance(message, dict):
@@ -203,10 +204,6 @@ def _build_response(request_id: RequestId, message: Json, *, is_valid: bool) -> 
         result=message.get("result"),
         code=code if isinstance(code, int) and not isinstance(code, bool) else None,
     )
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 class _PendingRequest(NamedTuple):

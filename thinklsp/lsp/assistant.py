@@ -42,7 +42,7 @@ class Assistant:
         self.ledger = EditLedger(state, self.snapshots, self.engine)
         self.edit_applier = EditApplier(state, self.snapshots, self.ledger)
         self.preferences = Preferences()
-        self.sessions = WorkspaceSessions(self.engine, self._get_workspace, self.preferences)
+        self.sessions = WorkspaceSessions(self.engine, lambda: self.snapshots.key, self.preferences)
         self.chat = ChatDocuments(state, self.snapshots, self.sessions)
         self.file_names = FileNames(state, self.snapshots)
         self.turns = TurnRegistry(state, self.engine, self.preferences, self.edit_applier, self._on_turn_change)
@@ -51,9 +51,6 @@ class Assistant:
         self.engine.config.on_change = self._on_user_file_change
         checked.report_problems(self.engine.user)
         self._resolve()
-
-    def _get_workspace(self) -> str:
-        return self.snapshots.key
 
     def configure(self, raw: object) -> None:
         """Apply new editor settings, which replace earlier choices. Errors and ignored values are reported once."""

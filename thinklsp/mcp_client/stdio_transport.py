@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from types import TracebackType
 from typing import Any
 
 import anyio
@@ -65,9 +64,7 @@ class StdioTransport(AbstractAsyncContextManager[Streams]):
             self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         return self._received, self._outbox
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._fail("")
         try:
             for task in self._tasks:

@@ -412,7 +412,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         # Python refuses to convert very long numbers.
         is_fair = length.isdecimal() and len(length) < 10 and int(length) <= _MAX_BODY_BYTES
         if self.command == "POST" and not is_fair:
-            self.send_error(413, f"The request needs a Content-Length of at most {_MAX_BODY_BYTES} bytes")
+            self.send_error(413, f"The request needs a Content-Length of at most {_MAX_BODY_BYTES:,} bytes")
             return
         body = self.rfile.read(int(length)) if self.command == "POST" else b""
         headers = {name.lower(): value for name, value in self.headers.items()}

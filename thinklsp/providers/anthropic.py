@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, assert_never
 from urllib.parse import quote
@@ -285,8 +285,8 @@ def _mark_breakpoints(messages: Iterable[Wire]) -> list[Wire]:
     The provider reads cached content up to the first breakpoint and caches new content up to the second breakpoint.
     """
     marked = list(messages)
-    users = [index for index, message in enumerate(marked) if message["role"] == "user"]
-    for index in users[-_MAX_CACHED_MESSAGES:]:
+    users = (index for index in reversed(range(len(marked))) if marked[index]["role"] == "user")
+    for index in islice(users, _MAX_CACHED_MESSAGES):
         *head, last = marked[index]["content"]
         longer = {"role": "user", "content": [*head, _mark_cached(last)]}
         # `cache_control` is the last field of the last block, so only the end of the encoded message changes.

@@ -106,14 +106,9 @@ def replace_null_characters(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def compute_crc(data: bytes) -> int:
-    """Return the CRC-32 checksum of the data."""
-    return zlib.crc32(data)
-
-
 def compute_message_crc(role: object, stop_reason: object, blocks: bytes) -> int:
     """Return the checksum of a message row."""
-    return zlib.crc32(blocks, compute_crc(f"{role} {stop_reason} ".encode("utf-8", "replace")))
+    return zlib.crc32(blocks, zlib.crc32(f"{role} {stop_reason} ".encode("utf-8", "replace")))
 
 
 def reveal_content(state: OpaqueState) -> bytes:

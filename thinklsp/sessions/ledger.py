@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import UserMessage
-from thinklsp.sessions.codec import decode_message, parse_time, read_number, replace_surrogates, to_bytes, to_text
+from thinklsp.sessions.codec import decode_message, parse_time, replace_surrogates, to_bytes, to_text
 from thinklsp.sessions.encryption import RowConnection, SessionCipher, decrypt_title
 
 WriteOutcome = Literal["applied", "refused", "unknown"]
@@ -151,12 +151,7 @@ class EarlierEdit:
 
 def compute_sha256(text: str | None) -> str | None:
     """Return the SHA-256 digest of `text`, or None if `text` is None."""
-    return None if text is None else hash_text(text)
-
-
-def hash_text(text: str) -> str:
-    """Return the SHA-256 digest of a text."""
-    return hashlib.sha256(to_bytes(text)).hexdigest()
+    return None if text is None else hashlib.sha256(to_bytes(text)).hexdigest()
 
 
 def write_intent(
@@ -281,7 +276,7 @@ def list_written_files(connection: RowConnection, workspace: str, since: datetim
             str(session),
             str(uri),
             decrypt_title(ciphers[str(session)], title),
-            parse_time(read_number(created)),
+            parse_time(created),
             bool(undone),
         )
         for turn, session, uri, title, created, undone in rows
@@ -352,8 +347,8 @@ def _encode_texts(cipher: SessionCipher, edit_id: str, write: PlannedWrite) -> t
     return (
         *(None if text is None else cipher.encrypt(f"ledger.{name}", row, to_bytes(text)) for name, text in texts),
         *(
-            None if text is None else cipher.encrypt_text(f"ledger.{name}_sha256", row, hash_text(text))
-            for name, text in texts
+            None if digest is None else cipher.encrypt_text(f"ledger.{name}_sha256", row, digest)
+            for name, digest in ((name, compute_sha256(text)) for name, text in texts)
         ),
     )
 
@@ -370,7 +365,7 @@ def _build_entry(row: tuple[Any, ...], cipher: SessionCipher) -> LedgerEntry:
         for column, digest in (("before_sha256", before_sha), ("after_sha256", after_sha))
     )
     write = PlannedWrite(str(uri), str(path), before, after, version, new_uri)
-    return LedgerEntry(write, before_sha256, after_sha256, outcome, bool(undone), parse_time(read_number(created)))
+    return LedgerEntry(write, before_sha256, after_sha256, outcome, bool(undone), parse_time(created))
 
 
 def _read_answers(

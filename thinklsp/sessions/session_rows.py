@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +22,6 @@ from thinklsp.sessions.codec import (
     USAGE_COLUMNS,
     FindImage,
     build_usage,
-    compute_crc,
     compute_message_crc,
     compute_origin_id,
     decode_message,
@@ -313,7 +313,7 @@ def _read_opaque_states(
         (session_id, generation),
     )
     for sequence, position, origin, sealed, content, crc in rows:
-        is_sound = sealed == cipher.kind and isinstance(content, bytes) and compute_crc(content) == crc
+        is_sound = sealed == cipher.kind and isinstance(content, bytes) and zlib.crc32(content) == crc
         if origin in origins and is_sound:
             plain = cipher.decrypt("opaque.content", (generation, sequence, position), content)
             with suppress(UnicodeDecodeError):
@@ -358,7 +358,7 @@ def append_messages(
                 known_origins.add(state.origin)
             connection.execute(
                 "INSERT INTO opaque VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (*place, position, origin, cipher.kind, content, compute_crc(content)),
+                (*place, position, origin, cipher.kind, content, zlib.crc32(content)),
             )
             size += len(content) - cipher.overhead
         size += sum(_ensure_image(connection, session.id, image, cipher) for image in row.images)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from thinklsp.core.errors import SessionError
+from thinklsp.core.text_safety import format_size
 from thinklsp.sessions import ledger, session_rows
 from thinklsp.sessions.codec import build_corruption_error
 from thinklsp.sessions.encryption import FILE_MODE_PROTECTION
@@ -528,7 +529,7 @@ def _configure(connection: SqliteConnection, place: _Location) -> tuple[str, ...
         )
     if (size := os.stat(place.path).st_size) > LARGE_FILE_BYTES:
         problems.append(
-            f"The session store {place.path} has grown to {size >> 20:,} MiB. Delete old sessions, for example with "
+            f"The session store {place.path} has grown to {format_size(size)}. Delete old sessions, for example with "
             "`thinklsp sessions delete --all --older-than 90d`."
         )
     return tuple(problems)

@@ -51,7 +51,7 @@ def inspect_state_folder(folder: str) -> StateReport:
     A missing folder or log is not a problem.
     """
     log = os.path.join(folder, LOG_NAME)
-    status, log_status = _read_status(folder), _read_status(log)
+    status, log_status = read_status(folder), read_status(log)
     problems = tuple(_find_folder_problems(folder))
     if status is not None and log_status is not None:
         problems += tuple(_check_private(f"The log {log}", log_status, f"chmod 600 {log}"))
@@ -117,8 +117,9 @@ def _check_private(subject: str, status: os.stat_result, command: str) -> Iterat
         yield f"{subject} can be read by other users. Run `{command}`."
 
 
-def _read_status(path: str) -> os.stat_result | None:
+def read_status(path: str, *, follow: bool = True) -> os.stat_result | None:
+    """Return the status of a file or folder, or None if it cannot be read. `follow` decides about links."""
     try:
-        return os.stat(path)
+        return os.stat(path, follow_symlinks=follow)
     except OSError:
         return None

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
@@ -23,7 +22,6 @@ from thinklsp.core.messages import Message
 from thinklsp.core.server_context import NO_OBSERVER, Observer
 from thinklsp.sessions import archives, ledger, session_rows, spending, tables
 from thinklsp.sessions.ledger import (
-    EarlierEdit,
     EditIntent,
     LedgerEdit,
     PlannedWrite,
@@ -240,6 +238,7 @@ class SessionStore(ABC):
     report_usage = run_query(spending.report_usage)
     find_written_turn = run_query(ledger.find_written_turn)
     list_written_files = run_query(ledger.list_written_files)
+    list_earlier_edits = run_query(ledger.list_earlier_edits)
     # The rows of a session, which a copy to another store reads.
     read_rows = run_query(tables.read_rows)
 
@@ -410,14 +409,6 @@ class SessionStore(ABC):
         """Mark files of the turn as undone. If `uris` is None, all files are marked."""
         selected = None if uris is None else frozenset(uris)
         self._database.write(ledger.mark_undone, turn.session_id, turn.edits, selected)
-
-    @run_in_store
-    def list_earlier_edits(
-        self, workspace: str, uris: Sequence[str], since: datetime, limit: int
-    ) -> tuple[EarlierEdit, ...]:
-        """Return the newest edits that were recorded for a file since a time, oldest first."""
-        where = (workspace, uris, since, limit)
-        return self._database.read(ledger.list_earlier_edits, *where)
 
     @run_in_store
     def write_rows(self, rows: SessionRows) -> bool:

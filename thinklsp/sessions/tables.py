@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from thinklsp.core.errors import SessionError
-from thinklsp.sessions.codec import build_corruption_error, compute_crc, compute_message_crc, read_number
+from thinklsp.sessions.codec import build_corruption_error, compute_message_crc, read_number
 from thinklsp.sessions.encryption import NO_ENCRYPTION, UNENCRYPTED, RowConnection, SessionCipher
 from thinklsp.sessions.session_rows import read_revision
 from thinklsp.sessions.spending import read_utc_date
@@ -289,18 +290,14 @@ def _compute_crc(values: Mapping[str, Any]) -> int:
     content = values["blocks"] if "blocks" in values else values["content"]
     content = content if isinstance(content, bytes) else b""
     is_message = "blocks" in values
-    return compute_message_crc(values["role"], values["stop_reason"], content) if is_message else compute_crc(content)
+    return compute_message_crc(values["role"], values["stop_reason"], content) if is_message else zlib.crc32(content)
 
 
 def _select(connection: RowConnection, table: str, condition: str, session_id: str) -> tuple[Row, ...]:
     columns = ", ".join(list_columns(table))
     rows = connection.execute(f"SELECT {columns} FROM {table} WHERE {condition}", (session_id,))  # noqa: S608 - constants
-    return tuple(sorted(map(tuple, rows), key=_identify))
-
-
-def _identify(row: Row) -> str:
-    """Return a text that is different for each row of a session. Contents are left out, because they can be large."""
-    return repr([value for value in row if not isinstance(value, bytes)])
+    # The order ignores contents, because they can be large.
+    return tuple(sorted(map(tuple, rows), key=lambda row: repr([v for v in row if not isinstance(v, bytes)])))
 
 
 def _insert(connection: RowConnection, table: str, row: Row, suffix: str = "") -> None:

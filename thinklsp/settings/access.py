@@ -96,7 +96,7 @@ def resolve_access(name: KeyedProvider, user: UserSettings, *, external_key: str
 
     `external_key` is the key if it comes from the keyring or a key command. The caller must read it first.
     """
-    variables, section = _PROVIDERS[name], _find_section(name, user)
+    variables, section = _PROVIDERS[name], find_section(name, user)
     base_url, where = _find_base_url(variables, section, user.environment)
     if not base_url:
         raise SettingsError(
@@ -138,7 +138,8 @@ def get_base_url_variable(name: KeyedProvider) -> str:
     return _PROVIDERS[name].base_url
 
 
-def _find_section(name: KeyedProvider, user: UserSettings) -> ProviderSection:
+def find_section(name: KeyedProvider, user: UserSettings) -> ProviderSection:
+    """Return the provider's section of config.toml, or an empty one."""
     return user.file.providers.get(name, ProviderSection())
 
 
@@ -151,13 +152,13 @@ def _find_base_url(variables: _Variables, section: ProviderSection, environment:
 
 def _is_keyed(name: KeyedProvider, user: UserSettings) -> bool:
     if name == "openai-compatible":
-        return bool(_find_base_url(_PROVIDERS[name], _find_section(name, user), user.environment)[0])
+        return bool(_find_base_url(_PROVIDERS[name], find_section(name, user), user.environment)[0])
     return _find_key_variable(name, user) is not None or find_key_source(name, user) is not None
 
 
 def list_key_variables(name: KeyedProvider, user: UserSettings) -> tuple[str, ...]:
     """Return the environment variables that may contain the key, in the order in which they are tried."""
-    variable = _find_section(name, user).api_key_env
+    variable = find_section(name, user).api_key_env
     return (*((variable,) if variable else ()), *_PROVIDERS[name].keys)
 
 
@@ -168,7 +169,7 @@ def _find_key_variable(name: KeyedProvider, user: UserSettings) -> str | None:
 
 def find_key_source(name: KeyedProvider, user: UserSettings) -> KeySource | None:
     """Return the keyring entry or the command that provides the key, or None if no such source is needed."""
-    section = _find_section(name, user)
+    section = find_section(name, user)
     return (section.api_key_keyring or section.api_key_command) if _find_key_variable(name, user) is None else None
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -37,6 +37,7 @@ _OTHER_VARIABLES = {
 
 
 KeyedProvider = Literal["anthropic", "openai", "google", "openai-compatible"]
+KEYED_PROVIDERS: tuple[KeyedProvider, ...] = get_args(KeyedProvider)
 Provider = Literal["auto", KeyedProvider, "simulator"]
 
 
@@ -126,7 +127,9 @@ class EditsGroup(_Group):
 
 
 class ActionsGroup(_Group):
-    disabled: tuple[str, ...] = Field((), strict=False, description="Names of code actions not to offer.")
+    disabled: tuple[str, ...] = Field(
+        (), strict=False, fail_fast=True, description="Names of code actions not to offer."
+    )
 
 
 class ChatGroup(_Group):

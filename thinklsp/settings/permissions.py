@@ -26,6 +26,7 @@ import os
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
@@ -95,13 +96,9 @@ class PermissionsFile:
         """
         return _validate(read_toml(self.path, _FILE_NAME))
 
-    def allow(self, argv: Sequence[str]) -> None:
-        """Allow commands that begin with these words to run without asking. Raises SettingsError."""
-        self._change(lambda document: _add_rule(document, "allow", argv))
-
-    def allow_exactly(self, argv: Sequence[str]) -> None:
-        """Allow this exact command to run without asking. Raises SettingsError."""
-        self._change(lambda document: _add_rule(document, "exact", argv))
+    def allow(self, kind: Literal["allow", "exact"], argv: Sequence[str]) -> None:
+        """Allow commands that begin with these words, or this exact command, to run. Raises SettingsError."""
+        self._change(lambda document: _add_rule(document, kind, argv))
 
     def add_trusted_folder(self, folder: str, digest: str) -> None:
         """Trust the instruction files or skills of a folder until their digest changes. Raises SettingsError."""

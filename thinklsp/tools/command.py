@@ -29,6 +29,7 @@ from thinklsp.tools.runners import (
     is_harmless,
     is_plain,
     quote_command,
+    split_words,
 )
 from thinklsp.tools.tool import Arguments, Tool, ToolContext
 
@@ -39,15 +40,11 @@ MAX_COMMAND_CHARACTERS = 2_000
 _SHELL = re.compile(r"[\s;&|<>()`$\"'*?{}!#~]|^-|^\w+=")
 
 
-def _split_names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_BUILTINS = _split_names(
+_BUILTINS = split_words(
     ". alias builtin cd command declare eval exec export pushd set shopt source trap typeset umask unset"
 )
 # Programs that can run other programs or code. A rule for one of these programs must match the entire command.
-_PROGRAM_STARTERS = _split_names(
+_PROGRAM_STARTERS = split_words(
     "ash bash busybox csh dash fish ksh nu pwsh powershell rbash sh tcsh zsh expect wish tclsh osascript "
     "awk gawk mawk nawk sed gsed ed ex m4 bc dc vi view vim nvim emacs gdb sqlite3 "
     "bun deno elixir erl ghci java julia lua node perl php python pypy r rscript ruby scala swift "

@@ -11,13 +11,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from thinklsp.core.errors import ToolFailed
-from thinklsp.core.lines import split_lines
+from thinklsp.core.lines import count_line_ends, find_line_end, split_lines
 from thinklsp.core.messages import FileSight, compute_digest, describe_text
 from thinklsp.core.text_safety import (
     escape_invisible,
     find_cut_mark,
     find_invisible,
     format_path,
+    format_size,
     holds_escapes,
     unescape_invisible,
 )
@@ -199,10 +200,8 @@ def _apply_edit(place: Place, text: str, args: EditFileArguments) -> tuple[str, 
         raise ToolFailed("old_text and new_text are the same, so nothing was changed.")
     count = text.count(old) if args.replace_all else 1
     if len(text) + count * (len(new) - len(old)) > MAX_EDIT_BYTES:
-        raise ToolFailed(
-            f"With this edit, {quote_path(place.label)} would exceed {MAX_EDIT_BYTES // 1024} KiB, the size limit "
-            "for tools."
-        )
+        limit = f"{format_size(MAX_EDIT_BYTES)}, the size limit for tools"
+        raise ToolFailed(f"With this edit, {quote_path(place.label)} would exceed {limit}.")
     where = f"at line {_compute_line_numbers(text, starts)[0]}" if count == 1 else f"at {count} places"
     message = f"Edited {format_path(place.label)} {where}.{_describe_invisible(new, text)}"
     return text.replace(old, new, count), message
@@ -212,7 +211,7 @@ def _prepare_rewrite(place: Place, old: str | None, content: str) -> tuple[str, 
     """Return the text to write and a message that describes the change."""
     content = _resolve_marks(content, old or "").removeprefix("\ufeff")
     if old is not None:
-        content = _convert_line_ends(content, _find_line_end(old))
+        content = _convert_line_ends(content, find_line_end(old))
         # Keep a byte order mark that is part of the editor's document. The overlay restores marks that editors hide.
         content = "\ufeff" + content if old.startswith("\ufeff") else content
     verb = "Created" if old is None else "Rewrote"
@@ -247,27 +246,15 @@ def _explain_ambiguity(place: Place, text: str, starts: list[int]) -> str:
 def _adapt_to_file(text: str, old: str, new: str) -> tuple[str, str]:
     """Adapt `old` and `new` to the file's line endings, and unescape characters such as <U+202E> if necessary."""
     for spelled_old, spelled_new in ((old, new), (unescape_invisible(old), unescape_invisible(new))):
-        ends = [end for end, count in _count_line_ends(spelled_old).items() if count]
+        ends = [end for end, count in count_line_ends(spelled_old).items() if count]
         # Try an exact match first, because the file may contain mixed line endings.
         if ends and spelled_old in text:
             return spelled_old, _convert_line_ends(spelled_new, ends[0]) if len(ends) == 1 else spelled_new
-        for end in (_find_line_end(text), *_count_line_ends(text)):
+        for end in (find_line_end(text), *count_line_ends(text)):
             adapted = _convert_line_ends(spelled_old, end)
             if adapted in text:
                 return adapted, _convert_line_ends(spelled_new, end)
     return old, new
-
-
-def _count_line_ends(text: str) -> dict[str, int]:
-    """Count the line endings of each style."""
-    both = text.count("\r\n")
-    return {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
-
-
-def _find_line_end(text: str) -> str:
-    """Return the most common line ending in the text."""
-    ends = _count_line_ends(text)
-    return max(ends, key=ends.__getitem__)
 
 
 def _convert_line_ends(text: str, end: str) -> str:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -221,16 +221,17 @@ def expand_braces(glob: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(expanded))
 
 
+GlobArgument = Annotated[
+    str | None,
+    Field(min_length=1, max_length=1000, description="Only files that match, e.g. *.py or src/**/*.{ts,tsx}."),
+]
+
+
 class ListFilesArguments(Arguments):
     path: str | None = Field(
         default=None, description="Folder to list, including its subfolders. Default: all folders."
     )
-    glob: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1000,
-        description="Only files that match, e.g. *.py or src/**/*.{ts,tsx}.",
-    )
+    glob: GlobArgument = None
     limit: int = Field(default=1000, ge=1, le=5000, description="Maximum number of files to list.")
 
 

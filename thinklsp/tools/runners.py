@@ -60,34 +60,34 @@ class _Options:
     allows_names: bool = True
 
 
-def _split_words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 _OPTIONS: dict[str, _Options] = {
     "pytest": _Options(
-        _split_words(
+        split_words(
             "-q -qq -v -vv -vvv -x -s -l -ra -rA -rf -rfE --quiet --verbose --exitfirst --lf --last-failed --ff "
             "--failed-first --nf --new-first --sw --stepwise --no-header --no-summary --disable-warnings --showlocals"
         ),
-        _split_words("-k -m -n --maxfail --tb --durations --color"),
+        split_words("-k -m -n --maxfail --tb --durations --color"),
     ),
     "unittest": _Options(
-        _split_words("-v -q -f -b --verbose --quiet --failfast --buffer --locals"),
-        _split_words("-k -s -t -p --durations"),
+        split_words("-v -q -f -b --verbose --quiet --failfast --buffer --locals"),
+        split_words("-k -s -t -p --durations"),
     ),
     "cargo": _Options(
-        _split_words(
+        split_words(
             "-q -v --quiet --verbose --lib --bins --tests --doc --all --workspace --release --no-fail-fast --offline "
             "--locked --frozen --all-features --no-default-features -- --nocapture --ignored --include-ignored --exact "
             "--show-output"
         ),
-        _split_words("-p --package --test --features -j --jobs --test-threads"),
+        split_words("-p --package --test --features -j --jobs --test-threads"),
     ),
     "go": _Options(
-        _split_words("-v -race -short -failfast -json -cover"), _split_words("-run -skip -count -timeout -parallel -p")
+        split_words("-v -race -short -failfast -json -cover"), split_words("-run -skip -count -timeout -parallel -p")
     ),
-    "node": _Options(_split_words("--silent")),
+    "node": _Options(split_words("--silent")),
     "make": _Options(allows_names=False),
 }
 

@@ -25,7 +25,7 @@ from thinklsp.core.lines import split_lines
 from thinklsp.core.text_safety import RESULT_LIMIT, clip_line, escape_invisible, format_path, take_fitting
 from thinklsp.core.tool_type import ToolOutput
 from thinklsp.sandbox.process import find_program, is_executable, run_child
-from thinklsp.tools.read import FileWalk, GlobFilter, find_start, read_existing
+from thinklsp.tools.read import FileWalk, GlobArgument, GlobFilter, find_start, read_existing
 from thinklsp.tools.tool import Arguments, Tool, ToolContext, run_in_thread
 from thinklsp.workspace.ignore import PRUNED_FOLDERS, IgnoreRules
 from thinklsp.workspace.overlay import EditOverlay
@@ -262,12 +262,7 @@ _ELEMENT = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|.", re.DOTALL)
 class SearchTextArguments(Arguments):
     pattern: str = Field(min_length=1, max_length=1000, description="Regular expression, matched line by line.")
     path: str | None = Field(default=None, description="File or folder to search. Default: all folders.")
-    glob: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1000,
-        description="Only files that match, e.g. *.py or src/**/*.{ts,tsx}.",
-    )
+    glob: GlobArgument = None
     literal: bool = Field(default=False, description="Treat the pattern as plain text.")
     context: int = Field(default=0, ge=0, le=20, description="Lines to show before and after each match.")
 

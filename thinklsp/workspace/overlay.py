@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from thinklsp.core.edits import EditSet, FileEdit
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.messages import Sight
+from thinklsp.core.text_safety import format_size
 from thinklsp.workspace.documents import format_notebook
 from thinklsp.workspace.paths import MAX_EDIT_BYTES, FileKind, Root
 from thinklsp.workspace.uri import RelPath, quote_path
@@ -216,9 +217,8 @@ def _check_surrogates(place: Place, text: str, before: str) -> None:
 
 def _check_size(place: Place, text: str) -> None:
     if len(text) > MAX_EDIT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_EDIT_BYTES:
-        raise PathRefused(
-            f"{quote_path(place.label)} is larger than {MAX_EDIT_BYTES // 1024} KiB, the size limit for edits."
-        )
+        limit = f"{format_size(MAX_EDIT_BYTES)}, the size limit for edits"
+        raise PathRefused(f"{quote_path(place.label)} is larger than {limit}.")
 
 
 _BOM, _BOM_BYTES = "\ufeff", b"\xef\xbb\xbf"

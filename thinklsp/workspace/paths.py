@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thinklsp.core.errors import PathRefused
+from thinklsp.core.text_safety import format_size
 from thinklsp.workspace.protected import ProtectedPaths, fold_parts, is_config_name, is_git_config, strip_logins
 from thinklsp.workspace.uri import RelPath, check_regular, normalize_uri, path_to_uri, quote_path, refuse, uri_to_path
 
@@ -305,7 +306,7 @@ def _read(descriptor: int, label: str, limit: int) -> bytes:
         pieces.append(piece)
         remaining -= len(piece)
     if remaining <= 0:
-        raise PathRefused(f"{quote_path(label)} is larger than {limit // 1024} KiB, the size limit for reading.")
+        raise PathRefused(f"{quote_path(label)} is larger than {format_size(limit)}, the size limit for reading.")
     return b"".join(pieces)
 
 
@@ -347,9 +348,8 @@ def _reserve(folder: int, name: str) -> Iterator[int]:
 
 def _check_size(data: bytes, label: str) -> None:
     if len(data) > MAX_EDIT_BYTES:
-        raise PathRefused(
-            f"{quote_path(label)} would be larger than {MAX_EDIT_BYTES // 1024} KiB, the size limit for writing."
-        )
+        limit = f"{format_size(MAX_EDIT_BYTES)}, the size limit for writing"
+        raise PathRefused(f"{quote_path(label)} would be larger than {limit}.")
 
 
 def _stat(status: os.stat_result) -> FileStat:

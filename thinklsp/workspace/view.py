@@ -177,10 +177,6 @@ class WorkspaceView:
         status = place.stat()
         return None if status is None else status.kind
 
-    def is_on_disk(self, place: Place) -> bool:
-        """Return True if the file exists on disk, whether it is open or not."""
-        return place.stat() is not None
-
     def find_language_id(self, place: Place) -> str:
         """Return the editor's language id of an open document, or an empty string for other files."""
         document = self._open.by_key.get(place.key)

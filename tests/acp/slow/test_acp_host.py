@@ -57,6 +57,23 @@ async def test_prompt_that_fails_behind_a_command_is_an_error(begin: Begin) -> N
     assert await talk.prompt("Hello.") == "end_turn"
 
 
+@pytest.mark.parametrize(
+    ("prompt", "end"),
+    [
+        ("/effort huge", "max.\n\n"),
+        ("/effort huge\nHello.", "\n\nThe rest of the prompt was not sent.\n\n"),
+        ("/effort huge\n/usage\n/sessions", "\n\nNot run: `/usage`, `/sessions`.\n\n"),
+        ("/usage\n/effort huge\n/help\nHello.", "Not run: `/help`.\n\nThe rest of the prompt was not sent.\n\n"),
+    ],
+)
+async def test_command_that_fails_names_what_was_not_run(begin: Begin, prompt: str, end: str) -> None:
+    talk = await begin()
+    assert await talk.prompt(prompt) == "end_turn"
+    assert "`effort` must be one of auto, low" in talk.text
+    assert talk.text.endswith(end)
+    assert talk.provider.connections == 0
+
+
 async def test_note_is_a_paragraph_of_its_own(begin: Begin) -> None:
     """Some clients join all text between two tool calls, so a note would follow the last word at once."""
     talk = await begin(say("Done."))

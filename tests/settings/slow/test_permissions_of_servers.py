@@ -12,7 +12,7 @@ __all__ = ["kept"]
 
 def _allow(path: str, first: int) -> None:
     for number in range(first, first + 10):
-        PermissionsFile(path).allow(["cmd", str(number)])
+        PermissionsFile(path).allow("allow", ["cmd", str(number)])
 
 
 def test_servers_that_write_at_once_lose_nothing(kept: PermissionsFile) -> None:

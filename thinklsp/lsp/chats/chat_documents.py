@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thinklsp.core.edits import TextEdit
-from thinklsp.core.lines import find_matching_blocks, split_lines, split_without_ends
+from thinklsp.core.lines import find_line_end, find_matching_blocks, split_lines, split_without_ends
 from thinklsp.core.markdown import filter_outside_fences, find_open_fence, track_fences
 from thinklsp.lsp.chats.chat_outline import (
     BLANK,
@@ -140,7 +140,7 @@ def plan_session_edit(text: str, session_id: str) -> tuple[TextEdit, ...]:
     if named_session_id == session_id:
         return ()
     if named_session_id is None:
-        return (TextEdit(start, start, _format_session_line(session_id) + 2 * _find_line_end(text)),)
+        return (TextEdit(start, start, _format_session_line(session_id) + 2 * find_line_end(text)),)
     return (TextEdit(start, end, _format_session_line(session_id)),)
 
 
@@ -185,7 +185,7 @@ def plan_exchange_edits(text: str, session_id: str, prompt: str, answer: ChatAns
             *plan_session_edit(text, session_id),
             _append_lines(text, ["", *_build_exchange(prompt, answer), *_build_next_prompt(answer)]),
         )
-    exchange = _join([*_build_exchange(prompt, answer), "", ""], _find_line_end(text))
+    exchange = _join([*_build_exchange(prompt, answer), "", ""], find_line_end(text))
     return (*plan_session_edit(text, session_id), TextEdit(last.start, last.start, exchange))
 
 
@@ -218,7 +218,7 @@ def _format_session_line(session_id: str) -> str:
 
 def _append_lines(text: str, lines: Sequence[str]) -> TextEdit:
     """Return the edit that appends lines to the document. An open code fence is closed first."""
-    end = _find_line_end(text)
+    end = find_line_end(text)
     seam = "" if not text or text[-1] in "\r\n" else end
     if fence := parse_outline(text).fence:
         seam += f"{fence}{end}"
@@ -241,7 +241,7 @@ def _insert_answer(text: str, at: int, answer: ChatAnswer) -> TextEdit:
 
     The later text gets a `## You` heading unless it already begins with one.
     """
-    end, tail = _find_line_end(text), text[at:]
+    end, tail = find_line_end(text), text[at:]
     first = next(body for body in _split_bodies(tail) if body.strip(BLANK + BOM))
     lines = _build_answer(answer)
     if answer.draft or not ((match := HEADING.fullmatch(first)) and match[0].rstrip(" \t") == YOU):
@@ -254,13 +254,6 @@ def _insert_answer(text: str, at: int, answer: ChatAnswer) -> TextEdit:
 def _join(texts: Sequence[str], end: str) -> str:
     """Join lines and prepared texts with the document's line ending."""
     return "\n".join(texts).replace("\n", end)
-
-
-def _find_line_end(text: str) -> str:
-    """Return the document's most frequent line ending."""
-    both = text.count("\r\n")
-    counts = {"\n": text.count("\n") - both, "\r\n": both, "\r": text.count("\r") - both}
-    return max(counts, key=lambda end: counts[end])
 
 
 def _split_bodies(text: str) -> list[str]:

@@ -31,7 +31,9 @@ def register(server: ThinkLspServer) -> None:
         assistant = await server.load()
         await assistant.refresh()
         folders = assistant.snapshots.create_disk_view(is_quiet=True).folders
-        return await assistant.engine.describe_mcp_servers([folder.root for folder in folders])
+        return await assistant.engine.mcp_servers.build_report(
+            [folder.root for folder in folders], assistant.engine.user
+        )
 
     @server.command("thinklsp.skills")
     async def list_skills(params: ExecuteCommandParams) -> Result:

@@ -119,9 +119,8 @@ class _Submission:
             except ThinkLspError as error:
                 outputs.append(str(error))
                 has_failed = True
-            skipped = ", ".join(f"`/{other.command.name}`" for other in parsed.invocations[number:])
             exchange.command_output = "\n\n".join(outputs)
-            exchange.skipped_notice = f"Not run: {skipped}." if skipped else ""
+            exchange.skipped_notice = parsed.format_skipped(number)
             self._assistant.chat.assign_session(exchange, session_id)
             if has_failed:
                 break

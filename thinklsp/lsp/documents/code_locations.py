@@ -164,7 +164,7 @@ def find_comments(text: str, language_id: str, since: int = 0) -> Iterator[Comme
     `language_id` is the editor's name for the language. An unknown language gets the most common markers.
     """
     signs = _SIGNS_BY_LANGUAGE.get(language_id.casefold(), "")
-    first_offset = _find_offset(text, since)
+    first_offset = len(text) - len(text.split("\n", since)[-1])
     number, position = since, first_offset
     for match in _compile_tokens(signs).finditer(text):
         if match.end() < first_offset or match.lastgroup == "string":
@@ -190,10 +190,6 @@ def mask_comments_and_strings(text: str, language_id: str) -> str:
 
 def _choose_mask(match: re.Match[str]) -> str:
     return '"' if match.lastgroup == "string" else " "
-
-
-def _find_offset(text: str, line: int) -> int:
-    return len(text) - len(text.split("\n", line)[-1])
 
 
 @cache

@@ -259,10 +259,7 @@ class Client:
 
     async def review_edit(self, params: Mapping[str, object]) -> object:
         """Ask the user which hunks of an edit to keep. There is no time limit. Return None if the editor fails."""
-        try:
-            return await self._protocol.send_request_async("thinklsp/editor/review", params)
-        except ClientError:
-            return None
+        return await _await_answer(self._protocol.send_request_async("thinklsp/editor/review", params), None)
 
     async def fetch_configuration(self) -> object:
         """Return the editor's `thinklsp` section, or None if it is missing or a later request was answered first.
@@ -287,7 +284,7 @@ class Client:
         await _await_answer(self._server.client_register_capability_async(params), _REQUEST_SECONDS)
 
 
-async def _await_answer(request: Awaitable[T], seconds: float) -> T | None:
+async def _await_answer(request: Awaitable[T], seconds: float | None) -> T | None:
     """Return the editor's answer, or None if the editor rejects the request or does not answer in time."""
     try:
         async with asyncio.timeout(seconds):

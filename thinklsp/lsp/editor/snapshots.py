@@ -66,7 +66,7 @@ class Snapshots:
             content = view.read(place)
         except PathRefused as refused:
             return FileState(None, refusal=str(refused))
-        if content is None or (content.version is not None and not view.is_on_disk(place)):
+        if content is None or (content.version is not None and place.stat() is None):
             return FileState(None)
         return FileState(content.text)
 

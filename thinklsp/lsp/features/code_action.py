@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from lsprotocol.types import Diagnostic, Range
 
-from thinklsp.core.prompt_syntax import add_comment_note
+from thinklsp.core.prompt_syntax import COMMENT_NOTE
 from thinklsp.core.text_safety import count_invisible, to_one_line
 from thinklsp.lsp.documents.code_locations import (
     CommentTrigger,
@@ -194,7 +194,7 @@ def _build_comment_offer(trigger: CommentTrigger, context: OfferContext) -> Acti
         return _build_rewrite(
             "edit", f"edit: answer the comment: {words}", context, action="ask", instruction=trigger.text
         )
-    title, instruction = f"edit as the comment says: {words}", add_comment_note(trigger.text)
+    title, instruction = f"edit as the comment says: {words}", trigger.text + COMMENT_NOTE
     return _build_rewrite("edit", title, context, instruction=instruction)
 
 

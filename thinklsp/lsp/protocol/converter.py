@@ -108,11 +108,6 @@ def read_range(value: object) -> types.Range | None:
     return None if start is None else types.Range(start, _read_position(_get(value, "end")) or start)
 
 
-def is_markup(value: object) -> bool:
-    """Return whether a JSON value is MarkupContent."""
-    return isinstance(value, Mapping) and isinstance(value.get("value"), str) and isinstance(value.get("kind"), str)
-
-
 def _read_position(value: object) -> types.Position | None:
     line = _read_number(_get(value, "line"))
     return None if line is None else types.Position(line, _read_number(_get(value, "character")) or 0)
@@ -126,13 +121,13 @@ def _read_number(value: object) -> int | None:
 
 
 def _read_message(value: object) -> str:
-    text = _get(value, "value") if isinstance(value, Mapping) else value
+    text, kind = (value.get("value"), value.get("kind")) if isinstance(value, Mapping) else (value, None)
     if not isinstance(text, str):
         return ""
-    if not is_markup(value):
+    if not isinstance(kind, str):
         return text
     message = MarkupMessage(text)
-    message.markup = {"kind": _get(value, "kind"), "value": text}
+    message.markup = {"kind": kind, "value": text}
     return message
 
 
@@ -191,10 +186,6 @@ def _read_folders_change(value: object) -> types.WorkspaceFoldersChangeEvent:
     return types.WorkspaceFoldersChangeEvent(added, removed)
 
 
-def _read_settings_change(value: object) -> types.DidChangeConfigurationParams:
-    return types.DidChangeConfigurationParams(_get(value, "settings"))
-
-
 def _read_configuration(value: object) -> types.ConfigurationResponse:
     """Return the answer to `workspace/configuration`. Some clients answer with a section instead of a list."""
     result = _get(value, "result")
@@ -206,7 +197,7 @@ READERS: Mapping[type, Callable[[object], object]] = {
     types.ApplyWorkspaceEditResult: _read_apply_result,
     types.CompletionContext: _read_completion_context,
     types.ConfigurationResponse: _read_configuration,
-    types.DidChangeConfigurationParams: _read_settings_change,
+    types.DidChangeConfigurationParams: lambda value: types.DidChangeConfigurationParams(_get(value, "settings")),
     types.InitializedNotification: lambda _: types.InitializedNotification(types.InitializedParams()),
     types.WorkspaceFoldersChangeEvent: _read_folders_change,
 }

@@ -80,7 +80,9 @@ class LspProtocol(LanguageServerProtocol):
         self.is_initialize_answered = False
         self._initialized = False
         self._message_writer: MessageWriter | None = None
-        self._pending = rpc.PendingRequests(self._send_cancellation)
+        self._pending = rpc.PendingRequests(
+            lambda number: self.notify(types.CANCEL_REQUEST, types.CancelParams(number))
+        )
 
     # The handling of messages from the client.
 
@@ -150,7 +152,9 @@ class LspProtocol(LanguageServerProtocol):
         if method != types.EXIT and (not self._initialized or self._shutdown):
             return
         handler = self.fm.builtin_features.get(method) or self.fm.features.get(method)
-        if method != types.CANCEL_REQUEST and (handler is None or _is_request(method, handler)):
+        # A message without an id cannot be answered.
+        is_request = self.get_result_type(method) is not None or inspect.iscoroutinefunction(handler)
+        if method != types.CANCEL_REQUEST and (handler is None or is_request):
             return
         error = self._run_handler(self._handle_notification, notification)
         if isinstance(error, rpc.InvalidParams):
@@ -293,9 +297,6 @@ class LspProtocol(LanguageServerProtocol):
         self._write(body)
         return future
 
-    def _send_cancellation(self, number: int) -> None:
-        self.notify(types.CANCEL_REQUEST, types.CancelParams(number))
-
     def notify(self, method: str, params: object = None) -> None:
         """Send a notification. A progress report replaces an earlier unsent report for the same token."""
         kind = self.get_message_type(method) or JsonRPCNotification
@@ -351,11 +352,6 @@ def _guard_handler(handler: Callable[..., Awaitable[object]]) -> Callable[..., A
             raise RuntimeError("a handler tried to exit the process") from error
 
     return run_guarded
-
-
-def _is_request(method: str, handler: object) -> bool:
-    """Return whether a method requires a response. A message without an id cannot be answered."""
-    return types.METHOD_TO_TYPES.get(method, (None, None))[1] is not None or inspect.iscoroutinefunction(handler)
 
 
 def _is_exempt_from_limit(request: rpc.Request) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -105,7 +105,7 @@ async def listen_ws(config: ListenConfig, registry: ConnectionRegistry) -> Async
         process_request=partial(
             _check_request, config, config.origins | list_own_origins(config.socket), registry, gate
         ),
-        select_subprotocol=_select_subprotocol,
+        select_subprotocol=lambda _, offered: PROTOCOL if PROTOCOL in offered else None,
         create_connection=partial(_TrackedServerConnection, registry),  # type: ignore[arg-type] # the library accepts any factory
         # Compression is off, because a compressed kilobyte could expand to a gigabyte.
         compression=None,
@@ -188,10 +188,6 @@ def _find_tokens(headers: Headers, protocol: str) -> Iterator[str]:
                 yield name.strip().removeprefix(protocol)
 
 
-def _select_subprotocol(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    return PROTOCOL if PROTOCOL in offered else None
-
-
 async def _serve_client(registry: ConnectionRegistry, connection: _TrackedServerConnection) -> None:
     if not registry.accept(connection.transport):
         await connection.close(_TRY_AGAIN_LATER, registry.explain_unready() or "Try again later.")
@@ -200,16 +196,11 @@ async def _serve_client(registry: ConnectionRegistry, connection: _TrackedServer
     if access is None:
         await registry.serve(stream)
         return
-    ending = asyncio.create_task(_end_at_expiry(stream, access))
+    ending = asyncio.create_task(stream.end_with(access))
     try:
         await registry.serve(stream, access=access)
     finally:
         ending.cancel()
-
-
-async def _end_at_expiry(stream: WebSocketStream, access: ClientAccess) -> None:
-    await access.wait_for_end()
-    await stream.expire()
 
 
 class _TrackedServerConnection(ServerConnection):
@@ -259,8 +250,9 @@ class WebSocketStream:
         if len(body) <= CHUNK_BYTES:
             on_sent(len(body))
 
-    async def expire(self) -> None:
-        """Close the connection because the client's token has expired. Messages that still arrive are not handled."""
+    async def end_with(self, access: ClientAccess) -> None:
+        """Close the connection when the client's token expires. Messages that still arrive are not handled."""
+        await access.wait_for_end()
         self._is_expired = True
         await self._connection.close(_TOKEN_EXPIRED, "The token has expired.")
 

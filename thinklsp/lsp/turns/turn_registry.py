@@ -24,10 +24,6 @@ from thinklsp.lsp.turns.turn_run import AnswerSink, Delivery, TurnRun
 _DRAINING = "This server is about to stop, so it starts no new turn. Connect again in a moment and repeat the prompt."
 
 
-def _ignore() -> None:
-    pass
-
-
 class TurnRegistry:
     """The commands that are running in a connection. `on_change` is called after a run has started or ended."""
 
@@ -183,7 +179,7 @@ class TurnRegistry:
         is_cancelled = progress.is_cancelled
         return TurnRun(session_id, uri, progress, work, release, self._editor, self._applying, is_cancelled)
 
-    async def launch_run(self, run: TurnRun, *, on_end: Callable[[], None] = _ignore) -> Result:
+    async def launch_run(self, run: TurnRun, *, on_end: Callable[[], None] = lambda: None) -> Result:
         """Start a run. Return its TurnResult if the caller gave a work-done token, or else TurnStarted immediately.
 
         `on_end` is always called after the run. Raises TurnError if the caller waits for a run that fails.

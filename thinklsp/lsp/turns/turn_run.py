@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from thinklsp.core.choices import BUDGET_ANSWERS, BudgetAnswer
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.core.events import (
@@ -66,14 +65,6 @@ AnswerSink = Callable[[Delivery], "asyncio.Task[None]"]
 """A function that starts writing a text into a document. Its task continues if the turn is cancelled."""
 
 
-def _create_future() -> asyncio.Future[Result]:
-    return asyncio.get_running_loop().create_future()
-
-
-def _return_unchanged(result: Result) -> Result:
-    return result
-
-
 @dataclass(slots=True)
 class TurnRun:
     """The run of a command, which has exactly one result.
@@ -94,12 +85,12 @@ class TurnRun:
     editor: Editor
     applying: EditApplier
     is_cancelled: bool = False
-    shape: Callable[[Result], Result] = _return_unchanged
+    shape: Callable[[Result], Result] = lambda result: result
     turns: list[Turn] = field(default_factory=list)
     problem: str = ""
     is_waiting: bool = False
     leader: TurnRun | None = None
-    ended: asyncio.Future[Result] = field(default_factory=_create_future)
+    ended: asyncio.Future[Result] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _task: asyncio.Task[object] | None = None
     _partial_result: Result | None = None
 
@@ -220,7 +211,7 @@ class TurnRun:
         show_document = partial(client.show_document, take_focus=True) if client.features.show_document else None
         ask_text = self._ask_text if "input" in client.features.bridge_requests else None
         waiting = self.applying.pending_edits.describe_pending(turn.session.id)
-        return FrontEnd(show, self._ask, self._ask_budget, self.editor, waiting, show_document, ask_text)
+        return FrontEnd(show, self._ask, self.editor, waiting, show_document, ask_text)
 
     def _sum_usage(self) -> dict[str, object]:
         return serialize_usage(sum((turn.usage.total for turn in self.turns), Usage()))
@@ -297,10 +288,6 @@ class TurnRun:
 
     async def _ask_text(self, question: str) -> str | None:
         return await self._wait_for_user(self._client.ask_text(question))
-
-    async def _ask_budget(self, text: str) -> BudgetAnswer:
-        answer = await self._ask(text, tuple(BUDGET_ANSWERS))
-        return "stop" if answer is None else BUDGET_ANSWERS[answer]
 
     async def _wait_for_user(self, answer: Awaitable[T]) -> T:
         self.progress.show_waiting()

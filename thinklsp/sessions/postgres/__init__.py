@@ -30,9 +30,13 @@ LEASE_SECONDS = 30.0
 _MAX_CACHED_SESSIONS = 2
 
 
-def build_missing_error() -> SessionError:
-    """Return the error for a missing package."""
-    return SessionError(f"Sessions in PostgreSQL need more packages. Run {format_install_command(*_REQUIREMENTS)}.")
+def require_packages() -> None:
+    """Import the optional packages. Raises SessionError with the command that installs them if one is missing."""
+    try:
+        from thinklsp.sessions.postgres import database  # noqa: F401, PLC0415 - only if PostgreSQL is used
+    except ImportError:
+        command = format_install_command(*_REQUIREMENTS)
+        raise SessionError(f"Sessions in PostgreSQL need more packages. Run {command}.") from None
 
 
 class PostgresStore(SessionStore):
@@ -79,10 +83,9 @@ class PostgresStore(SessionStore):
             self._leases = Leases()
 
     def _open_database(self) -> None:
-        try:
-            from thinklsp.sessions.postgres import database, team_cipher  # noqa: PLC0415 - only if PostgreSQL is used
-        except ImportError:
-            raise build_missing_error() from None
+        require_packages()
+        from thinklsp.sessions.postgres import database, team_cipher  # noqa: PLC0415 - only if PostgreSQL is used
+
         if self._load_keys is not None:
             self._keys = team_cipher.share_tenant_keys(self._load_keys)
             self._keys.refresh()

@@ -63,6 +63,7 @@ _LEDGER_VERSION = "SELECT count(*), count(outcome), coalesce(sum(undone), 0), co
 _IS_MINE = "session = ? AND fence = ? AND holder = ?"
 _UNTIL = "clock_timestamp() + make_interval(secs => ?)"
 _EXTEND = f"UPDATE lease SET until = {_UNTIL}"  # noqa: S608 - constants
+_EXTEND_MINE = f"{_EXTEND}, last_key = ? WHERE {_IS_MINE}"
 _ACQUIRE = (
     "INSERT INTO lease (session, fence, holder, holder_name, until) "  # noqa: S608 - constants
     f"VALUES (?, 1, ?, ?, {_UNTIL}) "
@@ -197,11 +198,15 @@ class PostgresDatabase:
                         raise failure from None
             except sqlite3.DatabaseError:
                 raise SessionError(f"The session store at {self.path} does not return what was written.") from None
-            now = time.monotonic()
-            self._unreachable_since = self._unreachable_since or now
-            remaining = min(started, self._unreachable_since) + RECONNECT_SECONDS - now
-            if remaining <= 0 or self._stopping.wait(min(remaining, random.uniform(0.05, 0.5))):  # noqa: S311 - jitter
+            if not self._pause(started):
                 raise failure
+
+    def _pause(self, started: float) -> bool:
+        """Wait before the next attempt. Return False if there is no time for one or the store is closed."""
+        now = time.monotonic()
+        self._unreachable_since = self._unreachable_since or now
+        remaining = min(started, self._unreachable_since) + RECONNECT_SECONDS - now
+        return remaining > 0 and not self._stopping.wait(min(remaining, random.uniform(0.05, 0.5)))  # noqa: S311 - jitter
 
     def _run_once(self, work: Work[_T], key: str, isolation: psycopg.IsolationLevel | None) -> tuple[_T, bool]:
         """Run one transaction. Return its result, and False if a failover could still lose it."""
@@ -317,7 +322,7 @@ class PostgresLeases(Leases):
         The row stays locked until the transaction ends, so no other process can take the lease before. Raises
         SessionError if the lease is lost.
         """
-        if not self._extend(connection, session_id, f"{_EXTEND}, last_key = ? WHERE {_IS_MINE}", key):
+        if not self._extend(connection, session_id, _EXTEND_MINE, key):
             self._lose(session_id)
             raise SessionError(_LOST)
 
@@ -337,8 +342,7 @@ class PostgresLeases(Leases):
 
     def _renew_lease(self, session_id: str) -> None:
         started, key = time.monotonic(), create_write_key()
-        extend = f"{_EXTEND}, last_key = ? WHERE {_IS_MINE}"
-        if self._database.run(lambda connection: self._extend(connection, session_id, extend, key)):
+        if self._database.run(lambda connection: self._extend(connection, session_id, _EXTEND_MINE, key)):
             self.note_write(session_id, started)
         else:
             self._lose(session_id)

@@ -31,6 +31,7 @@ from thinklsp.sessions.encryption import (
     SessionCipher,
     StoreCipher,
 )
+from thinklsp.sessions.session_rows import read_workspace
 
 KEY_BYTES = 32
 # The times between two successful and after a failed loading of the keys.
@@ -198,10 +199,8 @@ def _parse_key(line: str) -> bytes:
     )
 
 
-@cache
-def share_tenant_keys(load: Callable[[], str]) -> TenantKeys:
-    """Return the keys that `load` returns, the same object for the same function."""
-    return TenantKeys(load)
+# The same function has the same object.
+share_tenant_keys = cache(TenantKeys)
 
 
 class TeamCipher(StoreCipher):
@@ -241,7 +240,7 @@ class TeamCipher(StoreCipher):
 
     def ensure(self, connection: RowConnection, session_id: str) -> SessionCipher:
         cipher = self.find(connection, session_id)
-        if cipher is UNENCRYPTED and self._keys is not None and not _is_stored(connection, session_id):
+        if cipher is UNENCRYPTED and self._keys is not None and read_workspace(connection, session_id) is None:
             wrapped = self._keys.wrap(secrets.token_bytes(KEY_BYTES), self._build_owner(session_id))
             connection.execute(
                 "INSERT INTO session_key (session, tenant_key, content) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -258,10 +257,6 @@ def _has_encrypted_message(connection: RowConnection, session_id: str) -> bool:
     query = "SELECT substring(blocks FROM 1 FOR 1) FROM message WHERE session = ? ORDER BY generation, sequence LIMIT 1"
     row = connection.execute(query, (session_id,)).fetchone()
     return row is not None and row[0] == ENCRYPTED_PREFIX
-
-
-def _is_stored(connection: RowConnection, session_id: str) -> bool:
-    return connection.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is not None
 
 
 class _LockedCipher(SessionCipher):
