@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.editors.recording import Frame, Screen, draw
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS
 from thinklsp.settings.model import KEYS
 
 ROOT = Path(__file__).parents[1]
@@ -286,9 +287,19 @@ def test_paths_in_the_contributing_pages_exist(page):
 @pytest.mark.parametrize("page", CODE)
 def test_names_in_the_contributing_pages_are_in_their_files(page):
     named = re.findall(r"`(\w+)`(?:,? (?:and|or) [^`]*| to)? in `((?:thinklsp|tests)/[^`\s]*\.\w+)`", CODE[page])
-    assert [
-        (name, path) for name, path in named if not re.search(rf"\b{name}\b", (ROOT / path).read_text("utf-8"))
-    ] == []
+    places = re.findall(r"In `((?:thinklsp|tests)/[^`\s]*\.py)`, ((?:`[^`]*`|[^.`])*)", CODE[page])
+    named += [(name, path) for path, words in places for name in re.findall(r"`(test_\w+|_?[A-Z][A-Z_]+)`", words)]
+    assert [(name, path) for name, path in named if not _defines((ROOT / path).read_text("utf-8"), name)] == []
+
+
+def _defines(text: str, name: str) -> bool:
+    """Return True if the text of a file defines the name. An import is no definition."""
+    pattern = rf"^\s*(?:(?:async )?def |class |export const )?{name}\b\s*[:=(\[]"
+    return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def test_every_slash_command_is_on_the_page_of_chats():
+    assert [each.name for each in SLASH_COMMANDS if f"| `/{each.name}" not in PAGES["docs/chat.md"]] == []
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def test_chunks_of_nothing_are_none() -> None:
 
 def test_every_tool_has_a_kind() -> None:
     others = {tool.name for tool in (*TOOLS_WITH_COMMANDS, READ_SKILL) if find_tool_kind(tool.name) == "other"}
-    assert others == {"ask_user", "plan"}
+    assert others == {"ask_user", "plan"}, "add the tool to `_TOOL_KINDS` in thinklsp/acp/updates.py"
 
 
 # Pages

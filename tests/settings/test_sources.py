@@ -61,7 +61,7 @@ CONTRACT: dict[str, tuple[Any, list[str] | None]] = {
 
 
 def test_settings_and_defaults_are_the_documented_ones() -> None:
-    assert set(KEYS) == set(CONTRACT)
+    assert set(KEYS) == set(CONTRACT), "docs/contributing/add-a-setting.md says what a new setting needs"
     for key, (default, _) in CONTRACT.items():
         assert read_value(Settings(), key) == default, key
 

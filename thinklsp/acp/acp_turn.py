@@ -47,8 +47,9 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
     TurnStopReason,
+    format_call_id,
 )
-from thinklsp.core.text_safety import format_call_id, sanitize_message
+from thinklsp.core.text_safety import sanitize_message
 from thinklsp.engine import Choices, CompactRequest, FrontEnd, Turn, TurnRequest
 from thinklsp.engine.instructions import FOLLOW
 from thinklsp.engine.merge_plan import MergedFile, Scope
