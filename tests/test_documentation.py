@@ -13,6 +13,8 @@ import pytest
 
 from tests.editors.recording import Frame, Screen, draw
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS
+from thinklsp.lsp.editor import arguments as args
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS as SERVER_COMMANDS
 from thinklsp.settings.model import KEYS
 
 ROOT = Path(__file__).parents[1]
@@ -296,6 +298,13 @@ def _defines(text: str, name: str) -> bool:
     """Return True if the text of a file defines the name. An import is no definition."""
     pattern = rf"^\s*(?:(?:async )?def |class |export const )?{name}\b\s*[:=(\[]"
     return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def test_protocol_page_has_every_command_and_field():
+    models = (args.ChatArguments, args.ActionArguments, args.TurnArguments, args.ChoiceArguments, args.CompactArguments)
+    models += (args.SendArguments, args.SessionsArguments, args.UsageArguments)
+    names = {*SERVER_COMMANDS, *(field.alias for model in models for field in model.model_fields.values())}
+    assert [name for name in sorted(names) if f"`{name}`" not in PAGES["docs/protocol.md"]] == []
 
 
 def test_every_slash_command_is_on_the_page_of_chats():
