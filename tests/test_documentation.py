@@ -62,8 +62,6 @@ RUN = (
     "thinklsp sessions repair last --dry-run",
     "thinklsp sessions delete 3f9c",
     "thinklsp sessions delete --older-than 90d",
-    "python -m thinklsp config efforts",
-    "python -m thinklsp config table",
 )
 # Run by `.ci/run` or `.ci/nightly`, in these words.
 IN_CI = {
@@ -115,10 +113,7 @@ NOT_RUN = {
     "ollama pull qwen3:8b": "needs Ollama and 5 GB",
     "llama-server -m model.gguf --ctx-size 32768 --port 8080": "needs llama.cpp: tests/llama_server runs one",
     "mkdocs serve": "serves until it is stopped",
-    "python editors/vscode/settings.py": "writes the package: tests/cli/test_vscode_package.py compares it",
-    "python -c 'from tests.tools.test_tool_calls import *; GOLDEN.write_text(as_json(build_tool_specs(TOOLS)))'": (
-        "writes what tests/tools/test_tool_calls.py compares"
-    ),
+    "python -m tests.generated": "writes files; tests compare them",
     "python -m tests.editors --only Helix": "installs an editor; `.ci/nightly` runs all of them",
     'python -m tests.editors --only Helix "Neovim 0.12" --out DIR': "as above",
     'python -m tests.editors --only "VS Code" "VS Code chat" "VS Code answers" "VS Code review" "VS Code first run"'
