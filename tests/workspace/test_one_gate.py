@@ -48,7 +48,8 @@ ALLOWED = {
 # Functions that only compute with names, and random bytes.
 PURE = {
     "os": {
-        "fsdecode", "fsencode", "fspath", "getpid", "environ", "sep", "pathsep", "defpath", "linesep", "PathLike", "urandom",
+        "fsdecode", "fsencode", "fspath", "getpid", "environ", "sep", "pathsep", "defpath", "linesep", "PathLike",
+        "urandom",
     },
     "os.path": {"join", "normpath", "basename", "dirname", "isabs", "commonpath", "splitext", "split", "sep"},
 }  # fmt: skip
