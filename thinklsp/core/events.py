@@ -77,10 +77,7 @@ class CallLocation:
 
 
 def format_call_id(call_id: str) -> str:
-    """Return the id of a tool call to show to clients.
-
-    LiteLLM puts Gemini's signature into ids, so a digest replaces a long id.
-    """
+    """Return a tool call's id for clients. A digest replaces long ids, because LiteLLM puts signatures into them."""
     if len(call_id) <= _MAX_SHOWN_ID_LENGTH:
         return call_id
     return f"call_{sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

@@ -19,9 +19,8 @@ def reduce_gc() -> Iterator[None]:
     """Reduce garbage collection during imports, and exempt the imported objects from later collections.
 
     Modules and classes live as long as the process, so scanning them repeatedly wastes time. The youngest generation is
-    still collected, because attrs creates each class twice and drops the first copy. Each collection keeps the class
-    that is being created, so there are few. Of several threads in the context, the first one that leaves it ends it for
-    all.
+    collected sometimes, because attrs creates each class twice and drops the first copy; each collection keeps one. Of
+    several threads in the context, the first one that leaves it ends it for all.
     """
     gc.set_threshold(2500, 1000, 1000)
     gc.enable()
