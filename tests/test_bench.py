@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from tests.bench import report
 from tests.bench.__main__ import PARTS, ROWS, judge
 from tests.bench.gates import GATES, apply_gates, find_unused_gates
+from tests.bench.lockstep import Lockstep
 from tests.bench.measure import Bench, Figure, Outcome, Row, Unavailable, compared, in_turn
 from tests.bench.peers import Peers
 from tests.bench.runner import Part, Results, find_row, run_parts
@@ -121,3 +125,37 @@ def test_a_gate_without_a_figure_fails_a_complete_run(capsys: pytest.CaptureFixt
     assert judge(Results(figures), write_page=False, complete=True) == 0
     assert judge(Results(figures[1:]), write_page=False, complete=True) == 1
     assert figures[0].name in capsys.readouterr().err
+
+
+class Hurried(Lockstep):
+    limit_seconds = 0.3
+
+
+FRAME = """
+import json, subprocess, sys, time
+def say(message):
+    body = json.dumps(message)
+    print(f"Content-Length: {len(body)}\\r\\n\\r\\n{body}", end="", flush=True)
+"""
+# Servers that a client would wait for without an end.
+ENDLESS = {
+    "it talks about other things": "while True: say({'method': 'x'})",
+    "it does not read": "time.sleep(600)",
+    "it says nothing": "sys.stdin.read()",
+}
+
+
+@pytest.mark.parametrize("program", ENDLESS.values(), ids=ENDLESS)
+def test_a_server_is_not_waited_for_without_an_end(tmp_path: Path, program: str) -> None:
+    argv = [sys.executable, "-c", FRAME + program]
+    with Hurried(argv, tmp_path / "workspace") as server, pytest.raises(TimeoutError, match="the server did not"):
+        server.ask({"id": 1, "method": "x" * 1_000_000})
+    assert server.process.returncode is not None
+
+
+def test_a_process_that_a_server_leaves_is_not_waited_for(tmp_path: Path) -> None:
+    program = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    argv = [sys.executable, "-c", f"{FRAME}{program}say({{'id': 1, 'result': child.pid}})\ntime.sleep(600)"]
+    with Lockstep(argv, tmp_path / "workspace") as server:
+        child = server.ask({"id": 1, "method": "x"})
+    os.kill(child, signal.SIGKILL)

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.editors.recording import Frame, Screen, draw
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS
+from thinklsp.lsp.editor import arguments as args
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS as SERVER_COMMANDS
 from thinklsp.settings.model import KEYS
 
 ROOT = Path(__file__).parents[1]
@@ -59,8 +62,6 @@ RUN = (
     "thinklsp sessions repair last --dry-run",
     "thinklsp sessions delete 3f9c",
     "thinklsp sessions delete --older-than 90d",
-    "python -m thinklsp config efforts",
-    "python -m thinklsp config table",
 )
 # Run by `.ci/run` or `.ci/nightly`, in these words.
 IN_CI = {
@@ -112,10 +113,7 @@ NOT_RUN = {
     "ollama pull qwen3:8b": "needs Ollama and 5 GB",
     "llama-server -m model.gguf --ctx-size 32768 --port 8080": "needs llama.cpp: tests/llama_server runs one",
     "mkdocs serve": "serves until it is stopped",
-    "python editors/vscode/settings.py": "writes the package: tests/cli/test_vscode_package.py compares it",
-    "python -c 'from tests.tools.test_tool_calls import *; GOLDEN.write_text(as_json(build_tool_specs(TOOLS)))'": (
-        "writes what tests/tools/test_tool_calls.py compares"
-    ),
+    "python -m tests.generated": "writes files; tests compare them",
     "python -m tests.editors --only Helix": "installs an editor; `.ci/nightly` runs all of them",
     'python -m tests.editors --only Helix "Neovim 0.12" --out DIR': "as above",
     'python -m tests.editors --only "VS Code" "VS Code chat" "VS Code answers" "VS Code review" "VS Code first run"'
@@ -286,9 +284,26 @@ def test_paths_in_the_contributing_pages_exist(page):
 @pytest.mark.parametrize("page", CODE)
 def test_names_in_the_contributing_pages_are_in_their_files(page):
     named = re.findall(r"`(\w+)`(?:,? (?:and|or) [^`]*| to)? in `((?:thinklsp|tests)/[^`\s]*\.\w+)`", CODE[page])
-    assert [
-        (name, path) for name, path in named if not re.search(rf"\b{name}\b", (ROOT / path).read_text("utf-8"))
-    ] == []
+    places = re.findall(r"In `((?:thinklsp|tests)/[^`\s]*\.py)`, ((?:`[^`]*`|[^.`])*)", CODE[page])
+    named += [(name, path) for path, words in places for name in re.findall(r"`(test_\w+|_?[A-Z][A-Z_]+)`", words)]
+    assert [(name, path) for name, path in named if not _defines((ROOT / path).read_text("utf-8"), name)] == []
+
+
+def _defines(text: str, name: str) -> bool:
+    """Return True if the text of a file defines the name. An import is no definition."""
+    pattern = rf"^\s*(?:(?:async )?def |class |export const )?{name}\b\s*[:=(\[]"
+    return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def test_protocol_page_has_every_command_and_field():
+    models = (args.ChatArguments, args.ActionArguments, args.TurnArguments, args.ChoiceArguments, args.CompactArguments)
+    models += (args.SendArguments, args.SessionsArguments, args.UsageArguments)
+    names = {*SERVER_COMMANDS, *(field.alias for model in models for field in model.model_fields.values())}
+    assert [name for name in sorted(names) if f"`{name}`" not in PAGES["docs/protocol.md"]] == []
+
+
+def test_every_slash_command_is_on_the_page_of_chats():
+    assert [each.name for each in SLASH_COMMANDS if f"| `/{each.name}" not in PAGES["docs/chat.md"]] == []
 
 
 @pytest.fixture(scope="module")

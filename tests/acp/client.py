@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tests.acp.agent_rules import AgentChecker
 from tests.support.client.actions import Process, Received, Request
-from tests.support.watching import HANG_SECONDS, Watched
+from tests.support.client.raw import StdioWire
+from tests.support.client.talking import Talking
 
 Json = Any
 Handler = Callable[[Json], Any]
@@ -86,11 +86,19 @@ def selected(option: str) -> Json:
 CANCELLED: Json = {"outcome": {"outcome": "cancelled"}}
 
 
-class AcpClient(Watched):
+class LineWire(StdioWire):
+    def write(self, line: bytes) -> None:
+        if not self._process.stdin.is_closing():
+            self._process.stdin.write(line + b"\n")
+
+
+class AcpClient(Talking):
     """Start with `await AcpClient.start(...)`, then `initialize`, and `close` at the end.
 
     The members that `tests.support.outside` needs have the names that they have in the LSP clients.
     """
+
+    own, other = "client", "agent"
 
     def __init__(self, process: Any, peer: Peer) -> None:
         super().__init__()
@@ -99,13 +107,8 @@ class AcpClient(Watched):
         self.checker = AgentChecker()
         self.agent: Json = {}
         self.received: list[Received] = []
-        self.asked: list[Received] = []
         self.stdout, self.stderr = bytearray(), bytearray()
-        self._unread = bytearray()
-        self._ids = itertools.count(0)
-        self._futures: dict[Json, asyncio.Future[Json]] = {}
-        self._answering: set[asyncio.Task[None]] = set()
-        self._tasks = [asyncio.create_task(self._read_stdout()), asyncio.create_task(self._read_stderr())]
+        self.begin(LineWire(process), first_id=0)
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], peer: Peer | None = None) -> Self:
@@ -127,10 +130,6 @@ class AcpClient(Watched):
         self.agent = await self.request("initialize", params)
         return self.agent
 
-    @property
-    def has_gone(self) -> bool:
-        return self._tasks[0].done()
-
     async def close(self) -> int:
         """Close the agent's input, and return its exit code."""
         if not self.has_gone:
@@ -140,38 +139,7 @@ class AcpClient(Watched):
             return code
         return await self.gone()
 
-    async def gone(self) -> int:
-        """Wait until the process and its streams have ended."""
-        try:
-            async with asyncio.timeout(HANG_SECONDS):
-                await asyncio.gather(*self._tasks)
-                code: int = await self.process.wait()
-        except TimeoutError:
-            self.kill()
-            await self.process.wait()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            self.checker.blame("the agent did not end and had to be killed")
-            code = -9
-        for task in self._answering:
-            task.cancel()
-        self.process.stdin.close()
-        return code
-
-    def kill(self) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-
     # Talking
-
-    def request(self, method: str, params: Json = None, *, identity: Json = None) -> Request:
-        identity = next(self._ids) if identity is None else identity
-        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._futures[identity] = future
-        self.send({"id": identity, "method": method} | ({} if params is None else {"params": params}))
-        return Request(identity, method, future, self.describe)
-
-    def notify(self, method: str, params: Json = None) -> None:
-        self.send({"method": method} | ({} if params is None else {"params": params}))
 
     def prompt(self, session: str, *blocks: Json) -> Request:
         """Send a prompt; a text stands for a block of text."""
@@ -181,18 +149,9 @@ class AcpClient(Watched):
     def cancel(self, session: str) -> None:
         self.notify("session/cancel", {"sessionId": session})
 
-    def send(self, message: Json) -> None:
-        message = {"jsonrpc": "2.0"} | message
-        self.checker.sent(message)
-        text = json.dumps(message, ensure_ascii=False)
-        # Only an escape can contain a lone surrogate.
-        is_plain = not any("\ud800" <= char <= "\udfff" for char in text)
-        self.send_line(text.encode() if is_plain else json.dumps(message).encode())
-
     def send_line(self, line: bytes) -> None:
         """Send bytes as they are, and the newline."""
-        if not self.process.stdin.is_closing():
-            self.process.stdin.write(line + b"\n")
+        self.wire.write(line)
 
     # What was observed
 
@@ -209,6 +168,11 @@ class AcpClient(Watched):
         """Return the params of the agent's requests."""
         return [r.params for r in self.asked if r.message["method"] == method]
 
+    @property
+    def asked(self) -> list[Received]:
+        """The agent's requests."""
+        return [r for r in self.received if {"method", "id"} <= r.message.keys()]
+
     def calls(self, method: str) -> list[Received]:
         return [r for r in self.received if r.message.get("method") == method]
 
@@ -222,62 +186,21 @@ class AcpClient(Watched):
         """Return the errors that answer no request."""
         return [r.message["error"] for r in self.received if "error" in r.message and r.message.get("id") is None]
 
-    def describe(self) -> str:
-        last = [json.dumps(r.message, ensure_ascii=False)[:400] for r in self.received[-8:]]
-        log = self.stderr[-1500:].decode(errors="replace")
-        return "\n".join(["last messages of the agent:", *last, "its stderr:", log, *self.checker.violations])
-
     # Reading and answering
 
-    async def _read_stderr(self) -> None:
-        while chunk := await self.process.stderr.read(65536):
-            self.stderr += chunk
-            self.changed()
+    def _encode(self, message: Json) -> bytes:
+        text = json.dumps(message, ensure_ascii=False)
+        # Only an escape can contain a lone surrogate.
+        is_plain = not any("\ud800" <= char <= "\udfff" for char in text)
+        return text.encode() if is_plain else json.dumps(message).encode()
 
-    async def _read_stdout(self) -> None:
-        while chunk := await self.process.stdout.read(65536):
-            self.stdout += chunk
-            self._unread += chunk
-            for line in self._take_lines():
-                self._take(line)
-        if self._unread:
-            self.checker.blame(f"bytes on stdout that are not a line: {bytes(self._unread[:120])!r}")
-        for future in self._futures.values():
-            if not future.done():
-                future.set_result({"error": {"code": 0, "message": f"the agent has gone\n{self.describe()}"}})
-        self.changed()
-
-    def _take_lines(self) -> Iterable[bytes]:
-        *lines, rest = self._unread.split(b"\n")
-        self._unread = rest
+    def _take_bodies(self) -> Iterator[bytes]:
+        *lines, self._unread = self._unread.split(b"\n")
         return map(bytes, lines)
 
-    def _take(self, line: bytes) -> None:
-        message = self.checker.line(line)
-        if message is None:
-            return
-        received = Received(time.monotonic(), message, message.get("params"))
-        self.received.append(received)
-        if "method" in message and "id" in message:
-            self.asked.append(received)
-            task = asyncio.create_task(self._answer(message))
-            self._answering.add(task)
-            task.add_done_callback(self._answered)
-        elif "method" not in message and isinstance(identity := message.get("id"), str | int):
-            future = self._futures.get(identity)
-            if future is not None and not future.done():
-                future.set_result(message)
-        self.changed()
+    def _check(self, body: bytes) -> Json:
+        return self.checker.line(body)
 
     async def _answer(self, message: Json) -> None:
-        try:
-            answer = await self.editor.answer(message["method"], message.get("params"))
-        except NoAnswer:
-            return
-        self.send({"id": message["id"]} | answer)
-        self.changed()
-
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        self._answering.discard(task)
-        if not task.cancelled() and (broken := task.exception()) is not None:
-            self.checker.blame(f"the client could not answer: {broken!r}")
+        with suppress(NoAnswer):
+            await super()._answer(message)

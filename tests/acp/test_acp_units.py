@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.support.sizes import examples
 from thinklsp.acp.host import build_page
@@ -22,7 +23,7 @@ from thinklsp.acp.initialization import (
     build_initialize_reply,
     build_initialize_result,
 )
-from thinklsp.acp.params import read_prompt
+from thinklsp.acp.params import NewSessionParams, read_prompt
 from thinklsp.acp.updates import MAX_CHUNK_BYTES, build_chunks, find_tool_kind, split_chunks
 from thinklsp.core.errors import PathRefused
 from thinklsp.core.json_codec import encode_json
@@ -36,6 +37,20 @@ from thinklsp.workspace.paths import Root
 from thinklsp.workspace.view import WorkspaceView
 
 Json = Any
+
+# Params
+
+SERVER = {"name": "a", "command": "b"}
+
+
+@pytest.mark.parametrize("servers", [[0], [SERVER | {"args": [0]}], [SERVER | {"env": [0]}]], ids=str)
+def test_long_list_is_checked_until_its_first_fault(servers: list[Any]) -> None:
+    """A list of 200,000 numbers kept the event loop for half a second."""
+    text = json.dumps(servers).replace("[0]", str([0] * 100))
+    with pytest.raises(ValidationError) as refused:
+        NewSessionParams.model_validate({"cwd": "/", "mcpServers": json.loads(text)})
+    assert refused.value.error_count() == 1
+
 
 # Chunks
 
@@ -62,7 +77,7 @@ def test_chunks_of_nothing_are_none() -> None:
 
 def test_every_tool_has_a_kind() -> None:
     others = {tool.name for tool in (*TOOLS_WITH_COMMANDS, READ_SKILL) if find_tool_kind(tool.name) == "other"}
-    assert others == {"ask_user", "plan"}
+    assert others == {"ask_user", "plan"}, "add the tool to `_TOOL_KINDS` in thinklsp/acp/updates.py"
 
 
 # Pages

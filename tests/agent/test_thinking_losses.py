@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from tests.support.anthropic_samples import ENDPOINT, PLAIN, asked, call, result
 from tests.support.chat_samples import chunk, server
 from tests.support.hosts import SseServer, Step, head
 from thinklsp.agent.model_call import HttpModelCaller
-from thinklsp.agent.request_fallbacks import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE
+from thinklsp.agent.request_fallbacks import BUDGET_OMITTED_NOTICE, UNSIGNED_NOTICE, RequestFallbacks, ThinkingLoss
 from thinklsp.core.events import Notice
 from thinklsp.core.messages import Conversation, UserMessage
 from thinklsp.http.retry import RetryPolicy
@@ -158,3 +159,14 @@ async def test_every_loss_is_told_with_its_reason(transport: Transport, name: st
         assert await told(caller, request) == row.again, "it is told once for what was lost"
         other = replace(request, conversation=(UserMessage.from_text("another session"), *history[1:]))
         assert await told(caller, other) == row.first
+
+
+def test_told_loss_keeps_no_conversation_in_memory() -> None:
+    fallbacks = RequestFallbacks()
+    history = thought("https://gateway.example")
+    answer = weakref.ref(history[1])
+    loss = ThinkingLoss("foreign", "It is lost.", history[:2])
+    assert [notice.text for notice in fallbacks.report_losses([loss], MODEL)] == ["It is lost."]
+    assert list(fallbacks.report_losses([loss], MODEL)) == []
+    del history, loss
+    assert answer() is None

@@ -36,7 +36,8 @@ def compare_trees(
         options = ["--rounds", "1", "--cache", str(cache), *(["--quick"] if quick else [])]
         taken: dict[Path, list[Medians]] = {here: [], there: []}
         try:
-            for _ in range(rounds):
+            for number in range(rounds):
+                print(f"  row {row}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
                 for tree, medians in taken.items():
                     medians.append(_measure(tree, row, options))
             figures = compare_rounds(row, taken[here], taken[there], there.name, quick=quick)
@@ -101,6 +102,6 @@ def _measure(tree: Path, row: str, options: Sequence[str]) -> Medians:
 
 def _run(argv: Sequence[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        argv, cwd=folder, env=clean_environment(**environment), capture_output=True, text=True, timeout=_SECONDS,
-        check=False,
+        argv, cwd=folder, env=clean_environment(BENCH_ALONE="1", **environment), capture_output=True, text=True,
+        timeout=_SECONDS, check=False,
     )  # fmt: skip

@@ -17,12 +17,14 @@ from tests.bench.measure import TREE, clean_environment, resident_megabytes
 from tests.support.client.editor import VSCODE
 
 _HEADER = re.compile(rb"(?:Content-Type[^\r]*\r\n)?Content-Length: (\d+)\r\n(?:Content-Type[^\r]*\r\n)?\r\n")
-_SECONDS = 60.0
 
 
 class Lockstep:
     """A server process and a blocking client. `begun`: the time of the spawn. `passed`: the messages that were not
-    answers, with the time when each was read. `answered`: all answers by id."""
+    answers, with the time when each was read. `answered`: all answers by id. `limit_seconds` is the longest wait for an
+    answer."""
+
+    limit_seconds = 120.0
 
     def __init__(self, argv: Sequence[str], folder: Path, **environment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,13 +45,21 @@ class Lockstep:
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             cwd=TREE, env=clean_environment(**(home | environment)),
         )  # fmt: skip
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._input, self._output = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self._input, False)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End the server, but do not wait for the end of its output, which a process of the server may hold open."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait(self.limit_seconds)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     @property
     def elapsed(self) -> float:
@@ -61,15 +71,19 @@ class Lockstep:
         return resident_megabytes(self.process.pid)
 
     def send(self, *messages: dict[str, Any]) -> None:
-        """Send all messages in one write."""
+        """Send all messages in one write, if the pipe has room for them."""
         frames = (self._frame(json.dumps({"jsonrpc": "2.0"} | message).encode()) for message in messages)
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"".join(frames))
+        rest, give_up = memoryview(b"".join(frames)), time.monotonic() + self.limit_seconds
+        while rest:
+            if not select.select([], [self._input], [], max(0.0, give_up - time.monotonic()))[1]:
+                raise TimeoutError("the server did not read")
+            rest = rest[os.write(self._input, rest) :]
 
     def receive(self, identity: int) -> Any:
         """Wait for the answer to a request. Requests of the server are answered with null."""
+        give_up = time.monotonic() + self.limit_seconds
         while True:
-            message = self._next()
+            message = self._next(give_up)
             if "method" in message:
                 self.passed.append((time.monotonic(), message))
                 if "id" in message:
@@ -122,19 +136,17 @@ class Lockstep:
     def next_id(self) -> int:
         return next(self._ids)
 
-    def _next(self) -> Any:
-        give_up = time.monotonic() + _SECONDS
-        assert self.process.stdout is not None
-        descriptor = self.process.stdout.fileno()
-        while True:
-            if (body := self._take_body()) is not None:
-                return json.loads(body)
-            if not select.select([descriptor], [], [], max(0.0, give_up - time.monotonic()))[0]:
+    def _next(self, give_up: float) -> Any:
+        while (body := self._take_body()) is None:
+            if not select.select([self._output], [], [], max(0.0, give_up - time.monotonic()))[0]:
                 raise TimeoutError("the server did not answer")
-            piece = os.read(descriptor, 1 << 16)
+            piece = os.read(self._output, 1 << 16)
             if not piece:
                 raise EOFError("the server ended")
             self._read += piece
+        if time.monotonic() > give_up:
+            raise TimeoutError("the server did not answer")
+        return json.loads(body)
 
     def _frame(self, body: bytes) -> bytes:
         return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

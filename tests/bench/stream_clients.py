@@ -19,17 +19,20 @@ import anyio
 
 def _own(provider: str, url: str) -> Any:
     """Return a client that uses the code of thinklsp: it decodes, accumulates and reports the stream to an editor."""
-    from tests.support import anthropic_samples, openai_samples
-    from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
-    from thinklsp.http.retry import RetryPolicy
-    from thinklsp.http.transport import Transport
-    from thinklsp.jsonrpc.framing import build_frame
-    from thinklsp.jsonrpc.writer import FrameWriter
-    from thinklsp.lsp.editor.turn_progress import TurnProgress
-    from thinklsp.lsp.transport.connection import create_server
-    from thinklsp.providers.anthropic import AnthropicAdapter
-    from thinklsp.providers.base import Endpoint
-    from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
+    from thinklsp.core.import_context import reduce_gc
+
+    with reduce_gc():  # As a server does.
+        from tests.support import anthropic_samples, openai_samples
+        from thinklsp.agent.model_call import AttemptUsage, CallFinished, HttpModelCaller
+        from thinklsp.http.retry import RetryPolicy
+        from thinklsp.http.transport import Transport
+        from thinklsp.jsonrpc.framing import build_frame
+        from thinklsp.jsonrpc.writer import FrameWriter
+        from thinklsp.lsp.editor.turn_progress import TurnProgress
+        from thinklsp.lsp.transport.connection import create_server
+        from thinklsp.providers.anthropic import AnthropicAdapter
+        from thinklsp.providers.base import Endpoint
+        from thinklsp.providers.responses_adapter import OpenAiResponsesAdapter
 
     by_anthropic = provider == "anthropic"
     adapter = AnthropicAdapter() if by_anthropic else OpenAiResponsesAdapter()
@@ -54,6 +57,33 @@ def _own(provider: str, url: str) -> Any:
         progress.end("done")
         writer.close()
         await transport.aclose()
+        return length
+
+    return run
+
+
+def _libraries(url: str) -> Any:
+    """Return a client that streams with the libraries of thinklsp alone: the least memory that a server can use."""
+    import httpx
+    from pydantic import BaseModel, TypeAdapter
+    from pygls.lsp.server import LanguageServer
+
+    class Event(BaseModel):
+        type: str
+        delta: dict[str, Any] = {}
+
+    server, adapter = LanguageServer("libraries", "1"), TypeAdapter(Event)
+
+    async def run() -> int:
+        length = 0
+        async with (
+            httpx.AsyncClient(verify=False) as client,
+            client.stream("POST", f"{url}/v1/messages", json={"stream": True}) as response,
+        ):
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    length += len(adapter.validate_json(line[6:]).delta.get("text", ""))
+        server.shutdown()
         return length
 
     return run
@@ -102,6 +132,7 @@ def _peak() -> float:
 WHO = {
     "thinklsp-anthropic": lambda url: _own("anthropic", url),
     "thinklsp-openai": lambda url: _own("openai", url),
+    "libraries": _libraries,
     "anthropic": _anthropic,
     "openai": _openai,
 }

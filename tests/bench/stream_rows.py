@@ -25,7 +25,7 @@ from tests.bench.source import Play, anthropic, argument, responses, source, wor
 if TYPE_CHECKING:
     from tests.support.hosts import Authority
 
-OURS = "thinklsp"
+OURS, LIBRARIES = "thinklsp", "its libraries alone"
 PACED = 150.0
 
 
@@ -85,6 +85,7 @@ async def _pair(
     """Measure thinklsp and an SDK with the same events, over TLS if an authority is given."""
     memory: dict[str, list[float]] = {}
     lengths: set[int] = set()
+    is_full_speed = row == "4" and play.pace is None
     context = None if authority is None else authority.server("127.0.0.1")
     trust = {} if authority is None else {"SSL_CERT_FILE": str(authority.bundle)}
     with source(lambda *_: play, context) as service:
@@ -99,14 +100,18 @@ async def _pair(
             return measure
 
         variants = {OURS: variant(OURS, f"thinklsp-{sdk}"), f"{sdk} SDK": variant(f"{sdk} SDK", sdk)}
+        if is_full_speed and sdk == "anthropic":
+            variants[LIBRARIES] = variant(LIBRARIES, "libraries")
         values, missing = await in_turn(variants, bench.some(rounds))
     assert len(lengths) <= 1, "both have read the same"
     speed = "at full speed" if play.pace is None else f"at {play.pace:.0f}/s"
     if authority is not None:
         speed = f"TLS, {speed}"
     figures = compared(row, f"CPU per event, {speed}", values, missing, {f"{sdk} SDK": most}, unit="µs")
-    if row == "4" and play.pace is None and not missing:
+    if is_full_speed and not missing:
         figures.append(compared_memory("3", "memory while streaming", memory, f"{sdk} SDK", most=0.55))
+    if LIBRARIES in values:
+        figures.append(compared_memory("3", "memory while streaming", memory, LIBRARIES))
     return figures
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.generated import ADVICE
+from thinklsp.core.prompt_syntax import SLASH_COMMANDS
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS
 
 VSCODE = Path(__file__).parents[2] / "editors" / "vscode"
@@ -26,8 +28,13 @@ def package() -> dict[str, Any]:
 def test_its_settings_are_those_of_the_server(package: dict[str, Any]) -> None:
     script = runpy.run_path(str(VSCODE / "settings.py"))
     found, wanted = package["contributes"]["configuration"], script["configuration"]()
-    assert found == wanted, "python editors/vscode/settings.py writes them again"
+    assert found == wanted, ADVICE
     assert package["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] == script["restricted"]()
+
+
+def test_chat_panel_has_every_slash_command() -> None:
+    words = (VSCODE / "src" / "chat" / "words.ts").read_text("utf-8")
+    assert re.findall(r"\{ name: '([a-z-]+)', usage", words) == sorted(command.name for command in SLASH_COMMANDS)
 
 
 def test_its_commands_are_its_own(package: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lsprotocol import types
 from lsprotocol.converters import get_converter
 from lsprotocol.types import ExecuteCommandParams
+from pydantic import ValidationError
 
 from tests.lsp.bodies import places
 from tests.support.in_process import as_json
@@ -245,3 +246,9 @@ def test_a_token_is_an_integer_or_a_short_text(token: Any) -> None:
 
 def test_a_prompt_may_hold_one_as_editors_can_send_it() -> None:
     assert parse_arguments(ChatArguments, called([{"prompt": "x\ud800"}])).prompt == "x\ud800"
+
+
+def test_a_long_list_is_checked_until_its_first_fault() -> None:
+    with pytest.raises(ValidationError) as refused:
+        ChatArguments.model_validate({"prompt": "x", "references": [0] * 100})
+    assert refused.value.error_count() == 1

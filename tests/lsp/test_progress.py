@@ -37,25 +37,32 @@ from thinklsp.lsp.transport.connection import create_server
 
 
 class _Skipping(selectors.DefaultSelector):  # type: ignore[misc,valid-type] # the platform's own class
-    """Where a loop would wait, its clock jumps ahead instead."""
+    """Where a loop would wait, its clock jumps ahead instead. If there is nothing to wait for, the loop is idle."""
 
     loop: FastLoop
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
-        if not ready and timeout:
+        if not ready and timeout is None:
+            self.loop.idle.set_result(None)
+        elif not ready and timeout:
             self.loop.now += timeout
+            assert self.loop.now < _END, "something is left that never ends"
         return ready
 
 
+_START, _END = 1000.0, 10_000.0
+
+
 class FastLoop(asyncio.SelectorEventLoop):
-    """An event loop on a clock of its own: hours pass at once."""
+    """An event loop on a clock of its own: hours pass at once. `idle` is done when nothing else can happen."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now = _START
         selector = _Skipping()
         selector.loop = self
         super().__init__(selector)
+        self.idle: asyncio.Future[None] = self.create_future()
 
     def time(self) -> float:
         return self.now
@@ -332,17 +339,19 @@ def test_waiting_for_the_user_is_said() -> None:
 
 
 def test_nothing_follows_the_end_and_no_task_is_left() -> None:
+    loop = FastLoop()
+
     async def run() -> None:
         screen = Screen()
         progress = TurnProgress(screen.client, "chat", "w")
         progress.begin()
         progress.end("done")
         progress.show(StepStarted(1))
-        await asyncio.sleep(10)
+        await loop.idle
         assert [value["kind"] for value in screen.on("w")] == ["begin", "end"]
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    with asyncio.Runner(loop_factory=FastLoop) as runner:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(run())
 
 

@@ -60,6 +60,31 @@ async def test_titles_and_descriptions_are_shown() -> None:
     ]  # fmt: skip
 
 
+LIST = {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}}
+TITLES = {"type": "array", "items": {"anyOf": [{"const": "a", "title": "First"}, {"const": "b", "title": "Second"}]}}
+
+
+@pytest.mark.parametrize(
+    ("field", "answers", "value", "options"),
+    [
+        (LIST, ["c", "a", "Finish the list"], ["c", "a"], "('b', 'Finish the list', 'Decline')"),
+        (LIST, ["Finish the list"], [], "('a', 'b', 'c', 'Finish the list', 'Decline')"),
+        (TITLES, ["Second", "First"], ["b", "a"], "('First', 'Finish the list', 'Decline')"),
+        (LIST | {"minItems": 2}, ["a", "b", "Finish the list"], ["a", "b"], "('c', 'Finish the list', 'Decline')"),
+        (LIST | {"minItems": 2, "maxItems": 2}, ["a", "b"], ["a", "b"], "('b', 'c', 'Decline')"),
+        (LIST, ["a", "Decline"], None, "('b', 'c', 'Finish the list', 'Decline')"),
+        (LIST, ["a", None], None, "('b', 'c', 'Finish the list', 'Decline')"),
+    ],
+)
+async def test_list_is_chosen_one_after_the_other(field: Any, answers: list[Any], value: Any, options: str) -> None:
+    user = User(*answers)
+    assert await elicit(user, {"l": field}) == (None if value is None else {"l": value}, [])
+    assert user.answers == []
+    assert user.questions[-1].endswith(options)
+    if len(answers) > 1:
+        assert "\nChosen: " in user.questions[-1]
+
+
 @pytest.mark.parametrize(
     ("field", "wrong", "sentence", "right", "value"),
     [
@@ -101,9 +126,11 @@ async def test_form_without_an_input_is_declined_with_a_sentence() -> None:
     "fields",
     [
         {},
-        {str(number): NAME for number in range(5)},
+        {str(number): NAME for number in range(17)},
         {"a": {"type": "object"}},
         {"a": {"type": "array", "items": NAME}},
+        {"a": {"type": "array"}},
+        {"a": {"type": "array", "items": {"enum": ["Finish the list", "x"]}}},
         {"a": {}},
         {"a": {"type": "string", "oneOf": [{"const": 1}]}},
         {"a": {"type": "string", "oneOf": [1]}},

@@ -20,6 +20,7 @@ from tests.mcp_client.http_stub import TOOL, Answer, Request, Response, behave, 
 from thinklsp.core.errors import McpFailed
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.server_config import ServerConfig
+from thinklsp.settings.user_file import NetworkSection
 
 GOOD = Path(__file__).parent / "good_server.py"
 TOKEN = (sys.executable, "-c", "print('t-1')")
@@ -141,7 +142,7 @@ async def test_a_server_that_cannot_be_used_ends_with_a_sentence() -> None:
 @pytest.mark.skipif(find_spec("socksio") is not None, reason="socksio is installed")
 async def test_a_socks_proxy_without_its_package_names_the_command() -> None:
     config = ServerConfig("web", url="https://api.example/mcp", start_timeout_seconds=60.0)
-    connection = McpConnection(config, os.environ, (), proxy="socks5://127.0.0.1:9")
+    connection = McpConnection(config, os.environ, (), NetworkSection(proxy="socks5://127.0.0.1:9"))
     with pytest.raises(McpFailed, match=r"`web` cannot be reached\. A SOCKS proxy needs .* Run .*socksio"):
         await connection.start()
     await connection.aclose()

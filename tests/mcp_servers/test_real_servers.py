@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from thinklsp.core.messages import ToolSpec
 from thinklsp.mcp_client.call_result import CallResult, ResultImage
 from thinklsp.mcp_client.connection import McpConnection
 from thinklsp.mcp_client.consent import Pins
+from thinklsp.mcp_client.elicitation import FormQuestions
 from thinklsp.mcp_client.tool_schemas import check_arguments, select_tools
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -144,6 +145,26 @@ async def test_a_question_of_a_server_reaches_the_user(connect: Connect) -> None
     assert "Ada Lovelace" in text_of(result)
     declined = await everything.call("trigger-elicitation-request", {}, decline)
     assert "decline" in text_of(declined)
+
+
+async def test_a_long_form_is_asked_field_by_field(connect: Connect) -> None:
+    everything = connect("everything")
+    await everything.start()
+    asked: list[str] = []
+
+    async def ask(question: str, options: Sequence[str]) -> str | None:
+        asked.append(question)
+        return options[0]
+
+    async def ask_text(question: str) -> str | None:
+        asked.append(question)
+        return "7"
+
+    questions = FormQuestions("everything", ask, ask_text)
+    result = await everything.call("trigger-elicitation-request", {}, questions.elicit)
+    assert questions.notes == []
+    assert len(asked) >= 13
+    assert "User provided the requested information" in text_of(result)
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.providers.families import FAMILIES
 from tests.support import anthropic_samples, chat_samples, google_samples, openai_samples
-from tests.support.chat_samples import KINDS, server
+from tests.support.chat_samples import HOSTED, KINDS, server
 from tests.support.google_samples import Json
 from tests.support.hosts import Step, head
 from tests.support.samples import asked, result, said
@@ -156,7 +156,7 @@ async def test_an_answer_of_only_thinking_names_the_parsers(kind: str) -> None:
     events, _ = await call("chat", chat_samples.stream("vllm_everything_in_reasoning"), kind=server(kind))
     flags = server(kind).parsers
     # Users of hosted servers cannot change parser flags.
-    assert bool(flags) is (kind not in ("deepseek", "openrouter", "moonshot", "openai"))
+    assert bool(flags) is (kind not in HOSTED)
     assert len(list_notices(events)) == bool(flags)
     assert all(flags in notice for notice in list_notices(events))
     if kind == "vllm":

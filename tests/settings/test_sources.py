@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from thinklsp.settings.access import list_keyed_providers
-from thinklsp.settings.model import KEYS, Settings, build_settings_schema, read_value
+from thinklsp.settings.model import KEYS, Settings, build_settings, build_settings_schema, read_value
 from thinklsp.settings.sources import EditorSettings, load_user_settings, resolve_settings
 from thinklsp.settings.user_file import UserSettings
 
@@ -60,7 +61,7 @@ CONTRACT: dict[str, tuple[Any, list[str] | None]] = {
 
 
 def test_settings_and_defaults_are_the_documented_ones() -> None:
-    assert set(KEYS) == set(CONTRACT)
+    assert set(KEYS) == set(CONTRACT), "docs/contributing/add-a-setting.md says what a new setting needs"
     for key, (default, _) in CONTRACT.items():
         assert read_value(Settings(), key) == default, key
 
@@ -564,3 +565,9 @@ def test_wrong_variable_is_left_out_and_told_with_its_limit(variable: str, text:
     settings = resolve_settings(made).settings
     assert settings.model == "m"
     assert key not in CONTRACT or read_value(settings, key) == CONTRACT[key][0]
+
+
+def test_a_long_list_is_checked_until_its_first_fault() -> None:
+    with pytest.raises(ValidationError) as refused:
+        build_settings({"actions.disabled": [0] * 100})
+    assert refused.value.error_count() == 1

@@ -78,6 +78,12 @@ async def send_mutated(
 ) -> Counter[str]:
     """Send `total` lines, and wait after each lot until all its ids are answered. Return how often each id was sent."""
     sent = answers(client)
+
+    def list_unanswered() -> list[bytes]:
+        """Return the lines of the last lot that lack an answer."""
+        waiting = sent - answers(client)
+        return [line[:1_000] for line in lines if expected_id(line) in waiting]
+
     for number, count in enumerate(lots(total, AT_ONCE)):
         lines = [mutated(chance, messages, number * AT_ONCE + n).replace(b"\n", b" ") for n in range(count)]
         lines.append(json.dumps({"jsonrpc": "2.0", "id": f"probe-{number}", "method": "session/nothing"}).encode())
@@ -85,7 +91,11 @@ async def send_mutated(
         for line in lines:
             client.send_line(line)
         await client.process.stdin.drain()
-        await client.wait_for(lambda: not sent - answers(client), within=patience, what="an answer to every id")
+        try:
+            await client.wait_for(lambda: not sent - answers(client), within=patience, what="an answer to every id")
+        except TimeoutError as missing:
+            missing.add_note(f"unanswered in lot {number}: {list_unanswered()}")
+            raise
     return sent
 
 
@@ -96,8 +106,9 @@ async def fuzz(talk: Talk, chance: random.Random, total: int) -> None:
     found.pop("null", None)
     # An id beyond 64 bits may be repeated or be none.
     lone = {identity for identity in set(found) - set(sent) if not re.fullmatch(r"-?\d{19,}", identity)}
-    assert {identity: found[identity] for identity in sent} == dict(sent)
-    assert lone == set()
+    wrong = {identity: (count, found[identity]) for identity, count in sent.items() if found[identity] != count}
+    assert wrong == {}, "ids with the numbers of their requests and answers"
+    assert lone == set(), "ids that nobody sent"
     assert INSIDE.findall(bytes(client.stdout)) == []
     assert INSIDE.findall(bytes(client.stderr)) == []
     assert [fault for fault in client.checker.violations if "not JSON" in fault or "a line of" in fault] == []
@@ -115,6 +126,11 @@ async def test_mutated_lines(tmp_path: Path, nursery: Nursery | None, tally: Tal
             assert await talk.client.gone() == 0
             assert [str(leak) for leak in talk.outside.leaks()] == []
             talk.outside.judge_loop()
+        except Exception as failure:
+            failure.add_note(
+                f"agent {number} with SLOW_SEED={SEED}; its stderr: {bytes(talk.client.stderr[-3_000:])!r}"
+            )
+            raise
         finally:
             await talk.outside.stop()
     tell(f"{total} mutated lines")
@@ -141,8 +157,10 @@ async def test_agent_that_answers_too_little_or_twice_is_found(tmp_path: Path) -
         client = await AcpClient.start(argv, cwd=tmp_path, env={})
         try:
             if times == 0:
-                with pytest.raises(TimeoutError):
+                with pytest.raises(TimeoutError) as missing:
                     await send_mutated(client, source("s", tmp_path), random.Random(SEED), 50, patience=2.0)
+                [note] = missing.value.__notes__
+                assert "unanswered in lot 0: [b'{" in note
             else:
                 sent = await send_mutated(client, source("s", tmp_path), random.Random(SEED), 50)
                 assert answers(client) - sent

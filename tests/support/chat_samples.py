@@ -34,7 +34,10 @@ cases, expected, stream = RECORDED.cases, RECORDED.expected, RECORDED.stream
 raw, sealed = RECORDED.raw, RECORDED.sealed
 
 
-KINDS = tuple(tomllib.loads((files("thinklsp.providers") / "chat_servers.toml").read_text("utf-8")))
+_SERVERS = tomllib.loads((files("thinklsp.providers") / "chat_servers.toml").read_text("utf-8"))
+# In the order of the file, so `generic` is the first.
+KINDS = tuple(_SERVERS)
+HOSTED = frozenset(kind for kind, row in _SERVERS.items() if row.get("hosts"))
 
 
 def server(kind: str = "generic", *, think_tags: bool = False, echo: str | None = None) -> ChatServer:

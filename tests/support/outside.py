@@ -223,7 +223,7 @@ class Outside:
         if held and STEP == "quick":
             warnings.warn(f"The event loop was kept: {held}", UserWarning, stacklevel=2)
         else:
-            assert held == ""
+            assert not held, f"The event loop was kept:\n{held}"
 
     def leaks(self) -> list[Any]:
         canary = Canary(self.provider.secrets())

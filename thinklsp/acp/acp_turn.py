@@ -47,8 +47,9 @@ from thinklsp.core.events import (
     TurnEvent,
     TurnFinished,
     TurnStopReason,
+    format_call_id,
 )
-from thinklsp.core.text_safety import format_call_id, sanitize_message
+from thinklsp.core.text_safety import sanitize_message
 from thinklsp.engine import Choices, CompactRequest, FrontEnd, Turn, TurnRequest
 from thinklsp.engine.instructions import FOLLOW
 from thinklsp.engine.merge_plan import MergedFile, Scope
@@ -293,14 +294,10 @@ def _build_options(names: Sequence[str]) -> list[Option]:
 
     It then sends the last option of that kind, so an id is a kind only if no other option has this kind.
     """
-    kinds = [_find_kind(name) for name in names]
+    kinds = ["allow_always" if name.startswith(_ALWAYS) else _KINDS.get(name, "allow_once") for name in names]
     ids = [kind if kinds.count(kind) == 1 else str(number) for number, kind in enumerate(kinds)]
     rows = [Option(*row) for row in zip(ids, names, kinds, strict=True)]
     return rows if "reject_once" in kinds else [*rows, _NO_ANSWER]
-
-
-def _find_kind(option: str) -> OptionKind:
-    return "allow_always" if option.startswith(_ALWAYS) else _KINDS.get(option, "allow_once")
 
 
 class AcpTurn:

@@ -31,9 +31,8 @@ from thinklsp.workspace.uri import uri_to_path
 from thinklsp.workspace.view import Place, WorkspaceView
 
 _T = TypeVar("_T")
-ListOrNull = Annotated[list[_T], BeforeValidator(lambda value: [] if value is None else value)]
+ListOrNull = Annotated[list[_T], Field(fail_fast=True), BeforeValidator(lambda value: [] if value is None else value)]
 """A list. The schema of the protocol says where null stands for an empty list."""
-
 
 _MAX_NAME_LENGTH = 300
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from thinklsp.agent.summary import is_summary_message
+from thinklsp.core.events import format_call_id
 from thinklsp.core.images import format_placeholder
 from thinklsp.core.messages import AssistantMessage, ImageBlock, Message, TextBlock, ToolResultBlock
-from thinklsp.core.text_safety import format_call_id, mask_keys
+from thinklsp.core.text_safety import mask_keys
 from thinklsp.engine.session_commands import show_user_words
 from thinklsp.sessions.session import Session, UnansweredPrompt
 from thinklsp.tools.registry import TOOLS_WITH_COMMANDS

@@ -337,9 +337,6 @@ class UsageLedger:
         self._ended_usage += attempt
         self.spending.add(attempt.cost_usd)
 
-    def add_stored(self, usage: Usage) -> None:
-        self.stored_usage += usage
-
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never, get_args
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.choices import EFFORTS, Effort
 from thinklsp.core.errors import BadRequest, ProviderError
 from thinklsp.core.events import Fallback, Notice
@@ -175,7 +176,8 @@ class RequestFallbacks:
         # Pairs of a model id and a rejected effort, in the form `FORM:LEVEL`.
         self._rejected_efforts: set[tuple[str, str]] = set()
         self._limited_models: set[tuple[str, str]] = set()
-        self._reported_losses: deque[Fallback] = deque(maxlen=4 * _MAX_CONVERSATIONS)
+        # Hash values, so that no conversation is kept in memory only because its thinking was lost.
+        self._reported_losses: dict[int, None] = BoundedDict(4 * _MAX_CONVERSATIONS)
 
     def learn(self, fallback: Fallback) -> None:
         match fallback.kind:
@@ -187,8 +189,7 @@ class RequestFallbacks:
             case "never" | "compaction" | "cache" | "counts":
                 self._limited_models.add((fallback.model, fallback.kind))
             case "told":
-                if fallback not in self._reported_losses:
-                    self._reported_losses.append(fallback)
+                self._reported_losses[_hash_loss(fallback)] = None
             case "drop" | "bare":
                 if fallback not in self._conversation_fallbacks:
                     self._conversation_fallbacks.appendleft(fallback)
@@ -217,7 +218,7 @@ class RequestFallbacks:
         """Yield a notice for each loss of thinking that the user has not seen yet."""
         for loss in losses:
             fallback = Fallback(model, "told", loss.reason, conversation_prefix=loss.conversation_prefix)
-            if fallback not in self._reported_losses:
+            if _hash_loss(fallback) not in self._reported_losses:
                 yield replace(self._record(fallback, loss.text), level="info")
 
     def find_fallback(
@@ -354,6 +355,12 @@ def format_effort_notice(sent: ModelRequest, rejected: Effort | None) -> str:
     return (
         f"{sent.model.id} does not accept effort {rejected} with {_FORM_WORDS[sent.thinking.form][1]}; {replacement}."
     )
+
+
+def _hash_loss(fallback: Fallback) -> int:
+    """Hash a loss. The last message of its prefix contains lost thinking, so the hash needs only two messages."""
+    prefix = fallback.conversation_prefix
+    return hash((fallback.model, fallback.rejected_value, len(prefix), prefix[:1], prefix[-1:]))
 
 
 def _strip_request(request: ModelRequest) -> ModelRequest:

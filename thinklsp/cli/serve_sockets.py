@@ -219,7 +219,8 @@ class Telemetry:
             if self.listening is not None and self.metrics is not None:
                 from thinklsp.telemetry.health import serve_health  # noqa: PLC0415 - only with metrics
 
-                await stack.enter_async_context(serve_health(self.listening, self.metrics, registry, self.store))
+                health = serve_health(self.listening, self.metrics, registry.explain_unready, self.store)
+                await stack.enter_async_context(health)
                 _print(f"metrics on http://{_format_address(self.listening)}/metrics")
             yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Literal
 
 from thinklsp.core.check_results import VerificationOutcome
@@ -15,6 +16,7 @@ TurnStopReason = Literal[
 ]
 PlanStatus = Literal["pending", "in_progress", "completed"]
 FallbackKind = Literal["form", "effort", "never", "compaction", "cache", "counts", "told", "drop", "bare"]
+_MAX_SHOWN_ID_LENGTH = 64
 
 THINKING_ONLY = "(thinking only)"
 """The text that replaces an empty answer in requests, because every provider rejects a message without text.
@@ -72,6 +74,13 @@ class CallLocation:
 
     path: str
     line: int | None = None
+
+
+def format_call_id(call_id: str) -> str:
+    """Return a tool call's id for clients. A digest replaces long ids, because LiteLLM puts signatures into them."""
+    if len(call_id) <= _MAX_SHOWN_ID_LENGTH:
+        return call_id
+    return f"call_{sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 @dataclass(frozen=True, slots=True)

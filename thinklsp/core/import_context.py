@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +19,15 @@ def reduce_gc() -> Iterator[None]:
     """Reduce garbage collection during imports, and exempt the imported objects from later collections.
 
     Modules and classes live as long as the process, so scanning them repeatedly wastes time. The youngest generation is
-    still collected, because attrs creates each class twice and drops the first copy. Of several threads in the context,
-    the first one that leaves it ends it for all.
+    collected sometimes, because attrs creates each class twice and drops the first copy; each collection keeps one. Of
+    several threads in the context, the first one that leaves it ends it for all.
     """
-    gc.set_threshold(700, 1000, 1000)
+    gc.set_threshold(2500, 1000, 1000)
     gc.enable()
     try:
         yield
     finally:
+        linecache.clearcache()  # attrs and cattrs keep the source of each method that they generate.
         gc.freeze()
         gc.set_threshold(*_DEFAULT_THRESHOLDS)
 

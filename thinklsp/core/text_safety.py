@@ -7,7 +7,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable
-from hashlib import sha256
 from urllib.parse import quote
 
 RESULT_LIMIT = 50_000
@@ -176,17 +175,6 @@ _MAX_PART_LENGTH = 12
 _CAMEL_CASE = re.compile(r"[a-z]{0,12}(?:[A-Z]{1,5}[a-z]{2,14})+")
 # The minimum length of a model ID that is not masked. Shorter IDs may occur in a key by chance.
 _MIN_MODEL_LENGTH = 8
-_MAX_SHOWN_ID_LENGTH = 64
-
-
-def format_call_id(call_id: str) -> str:
-    """Return the id of a tool call to show to clients.
-
-    LiteLLM puts Gemini's signature into ids, so a digest replaces a long id.
-    """
-    if len(call_id) <= _MAX_SHOWN_ID_LENGTH:
-        return call_id
-    return f"call_{sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def hide_secrets(text: str, secrets: Iterable[str]) -> str:

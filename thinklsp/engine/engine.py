@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from thinklsp.agent.budget import ContextMeter, DaySpending, TurnConfig, UsageLedger
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.errors import SettingsError
 from thinklsp.core.server_context import LOCAL_IDENTITY, ClientIdentity
 from thinklsp.engine.connections import (
@@ -43,7 +44,7 @@ from thinklsp.workspace.overlay import EditOverlay
 
 _log = logging.getLogger(__name__)
 
-_MAX_METERS = 16
+_MAX_METERS, _MAX_SESSIONS = 16, 1_000
 
 
 class Engine:
@@ -68,9 +69,9 @@ class Engine:
         self._spending = DaySpending()
         self.budgets = TeamBudgets(load_budgets_section(environment), identity, self.store)
         self.claims = SessionClaims(self.store)
-        self._meters: dict[str, ContextMeter] = {}
+        self._meters: dict[str, ContextMeter] = BoundedDict(_MAX_METERS)
         self._runner_factory = runner_factory
-        self._session_approvals: dict[str, set[Approval]] = {}
+        self._session_approvals: dict[str, set[Approval]] = BoundedDict(_MAX_SESSIONS)
         self.permissions = locate_permissions(self.user, identity)
         self.instructions = ProjectInstructions(self.permissions, self.user.path)
         self.mcp_servers = McpServers(environment, self.permissions, identity)
@@ -145,7 +146,7 @@ class Engine:
         runner = await self._runner_factory(commands, self.user.environment) if commands.enabled else None
         config, notices = build_turn_config(model, settings, request, has_commands=runner is not None)
         session = known or await self.open_session(None, request.workspace)
-        granted = self._session_approvals.setdefault(session.id, set())
+        granted = self._session_approvals[session.id] = self._session_approvals.get(session.id, set())
         _log.debug("turn %s: %s, model %s, thinking %s", turn_id, provider, model.id, config.thinking)
         self.claims.claim(session.id, turn_id)
         return Turn(
@@ -168,10 +169,7 @@ class Engine:
 
     def get_meter(self, session_id: str) -> ContextMeter:
         """Return the session's context meter. The engine keeps only the most recently used meters."""
-        meter = self._meters.pop(session_id, None) or ContextMeter()
-        self._meters[session_id] = meter
-        if len(self._meters) > _MAX_METERS:
-            del self._meters[next(iter(self._meters))]
+        meter = self._meters[session_id] = self._meters.get(session_id) or ContextMeter()
         return meter
 
     def forget_session(self, session_id: str) -> None:

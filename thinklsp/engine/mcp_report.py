@@ -168,8 +168,7 @@ async def inspect_connection(connection: McpConnection, pins: Pins) -> StartedSe
 
 async def try_server(config: ServerConfig, user: UserSettings, folder: str, pins: Pins) -> StartedServer:
     """Start a server, list its tools and end it. A failure is part of the result."""
-    network = user.file.network
-    connection = McpConnection(config, user.environment, [folder], proxy=network.proxy, ca_bundle=network.ca_bundle)
+    connection = McpConnection(config, user.environment, [folder], user.file.network)
     failure = ""
     try:
         try:

@@ -61,9 +61,8 @@ class McpServers:
             return (), ignored
         pool, consent = await self._load()
         configs, notices = await self._list_servers(roots, clients, user, instructions, ask, consent)
-        network = user.file.network
         folders = [root.path for root in roots]
-        prepared = await pool.prepare(configs, folders, session_id, proxy=network.proxy, ca_bundle=network.ca_bundle)
+        prepared = await pool.prepare(configs, folders, user.file.network, session_id)
         return prepared.tools, (*ignored, *notices, *prepared.notices)
 
     async def _list_servers(

@@ -454,7 +454,7 @@ class Turn:
 
     def _book(self, usage: Usage, purpose: Purpose) -> CallUsage:
         """Record usage and return the usage entry. The caller must store the entry immediately."""
-        self.usage.add_stored(usage)
+        self.usage.stored_usage += usage
         return CallUsage(self.id, self.config.model.provider, self.config.model.id, usage, purpose)
 
     async def _update(self, change: Callable[[Session], Session], spent: CallUsage | None = None) -> None:

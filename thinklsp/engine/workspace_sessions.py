@@ -6,13 +6,13 @@ The choices for recent sessions are cached, so that document features never wait
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.choices import EFFORT_SETTINGS, THINKING_MODES
 from thinklsp.core.errors import SessionError, SettingsError, ThinkLspError
 from thinklsp.core.usage import Usage
@@ -147,7 +147,7 @@ class WorkspaceSessions:
         self.engine = engine
         self._preferences = preferences
         self.get_workspace = get_workspace
-        self._choices_by_session: OrderedDict[str, Choices | None] = OrderedDict()
+        self._choices_by_session: dict[str, Choices | None] = BoundedDict(_MAX_REMEMBERED)
 
     async def create(self) -> Session:
         return self._remember_session(await self.engine.open_session(None, self.get_workspace()))
@@ -165,7 +165,7 @@ class WorkspaceSessions:
             if session_id != "last":
                 return await self.get(session_id)
         except SessionError:
-            self._remember_choices(session_id, None)
+            self._choices_by_session[session_id] = None
         return None
 
     async def choose(self, key: str, value: str | None, session_id: str | None) -> Result:
@@ -276,10 +276,5 @@ class WorkspaceSessions:
         return self.engine.list_model_choices(self._resolve_settings(self._preferences.choices, {}).provider)
 
     def _remember_session(self, session: Session) -> Session:
-        self._remember_choices(session.id, session.choices)
+        self._choices_by_session[session.id] = session.choices
         return session
-
-    def _remember_choices(self, session_id: str, choices: Choices | None) -> None:
-        self._choices_by_session[session_id] = choices
-        if len(self._choices_by_session) > _MAX_REMEMBERED:
-            self._choices_by_session.popitem(last=False)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.errors import TokenRefused
 from thinklsp.core.server_context import ClientIdentity
 
@@ -88,9 +89,8 @@ class FailureLimit:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, max_addresses: int = _MAX_ADDRESSES) -> None:
         self._clock = clock
-        self._max_addresses = max_addresses
         # Ordered by the time of the last failure.
-        self._failures: dict[str, deque[float]] = {}
+        self._failures: dict[str, deque[float]] = BoundedDict(max_addresses)
 
     def is_exceeded(self, address: str) -> bool:
         """Return whether the address has reached the limit."""
@@ -100,11 +100,8 @@ class FailureLimit:
     def add(self, address: str) -> None:
         """Count a failure."""
         group = _group_address(address)
-        times = self._failures.pop(group, None) or deque(maxlen=MAX_FAILURES)
+        times = self._failures[group] = self._failures.get(group) or deque(maxlen=MAX_FAILURES)
         times.append(self._clock())
-        self._failures[group] = times
-        if len(self._failures) > self._max_addresses:
-            del self._failures[next(iter(self._failures))]
 
 
 def _group_address(address: str) -> str:

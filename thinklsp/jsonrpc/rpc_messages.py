@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import logging
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def describe_error(error: BaseException, failed_code: int) -> tuple[int, str]:
         return REQUEST_CANCELLED, "The request was cancelled."
     if (message := _find_user_message(error)) is not None:
         return INVALID_PARAMS if isinstance(error, InvalidParams) else failed_code, message
-    number = secrets.token_hex(4)
+    number = os.urandom(4).hex()
     _log.error("internal error %s", number, exc_info=error)
     text = f"thinklsp had an internal error (number {number}); see the server's log for details."
     return INTERNAL_ERROR, text

@@ -17,6 +17,7 @@ from thinklsp.mcp_client.elicitation import Elicit
 from thinklsp.mcp_client.guarded_process import ServerCommand, build_sandboxed_command
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.settings.access import KEY_VARIABLES
+from thinklsp.settings.user_file import NetworkSection
 
 if TYPE_CHECKING:
     from thinklsp.mcp_client.sdk_session import SdkSession
@@ -91,8 +92,7 @@ class McpConnection:
     """The connection to one server.
 
     `environment` is the user's environment, of which the server receives a few variables. `folders` are the workspace
-    folders. `proxy` and `ca_bundle` come from the user's own configuration. `pause` waits before a restart. `clock`
-    returns seconds.
+    folders. `network` comes from the user's own configuration. `pause` waits before a restart. `clock` returns seconds.
 
     `state` is `failed` while the connection waits for a restart, and `off` if the server is not started again. `tools`
     are the tools as the server listed them, and `are_tools_stale` is true if the list has changed since.
@@ -100,8 +100,8 @@ class McpConnection:
     """
 
     def __init__(
-        self, config: ServerConfig, environment: Mapping[str, str], folders: Sequence[str], *,
-        proxy: str | None = None, ca_bundle: str | None = None,
+        self, config: ServerConfig, environment: Mapping[str, str], folders: Sequence[str],
+        network: NetworkSection | None = None, *,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
         self.config = config
@@ -112,7 +112,7 @@ class McpConnection:
         self.tools: tuple[ListedTool, ...] = ()
         self._environment = environment
         self._folders = folders
-        self._proxy, self._ca_bundle = proxy, ca_bundle
+        self._network = network or NetworkSection()
         self._pause = pause
         self._clock = clock or asyncio.get_running_loop().time
         self._session: SdkSession | None = None
@@ -269,7 +269,7 @@ class McpConnection:
             command = None if self.config.url is not None else await asyncio.to_thread(self._build_command)
             return await session_class.open(
                 self.config, self.label, self._folders, self._note_list_change, command=command,
-                environment=self._environment, proxy=self._proxy, ca_bundle=self._ca_bundle,
+                environment=self._environment, network=self._network,
             )  # fmt: skip
         except McpFailed as error:
             raise _Permanent(str(error)) from None

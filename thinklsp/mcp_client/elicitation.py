@@ -17,11 +17,11 @@ Elicit = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
 MAX_ROUNDS = 3
 _LOG = logging.getLogger(__name__)
-_MAX_FIELDS, _MAX_OPTIONS, _MAX_OPTION_CHARACTERS = 4, 8, 60
+_MAX_FIELDS, _MAX_OPTIONS, _MAX_OPTION_CHARACTERS = 16, 8, 60
 _MAX_QUESTION_CHARACTERS = 2_000
 _MAX_ANSWER_CHARACTERS = 10_000
 _MAX_TRIES = 3
-_DECLINE = "Decline"
+_DECLINE, _FINISH = "Decline", "Finish the list"
 
 
 class CallInput:
@@ -117,8 +117,8 @@ class FormQuestions:
             if choices is None:
                 answer = await self._ask_for_text(name, field["type"], question, is_required=is_required)
             else:
-                chosen = await self._ask(question, (*choices, _DECLINE))
-                answer = {name: choices[chosen]} if chosen in choices else None
+                value = await self._choose(question, choices, field)
+                answer = None if value is None else {name: value}
             if answer is None:
                 return None
             content |= answer
@@ -128,6 +128,21 @@ class FormQuestions:
         self.notes.append(
             f"The MCP server `{self._server}` asked the user {reason}. The question was declined without an answer."
         )
+
+    async def _choose(self, question: str, choices: Mapping[str, Any], field: Mapping[str, Any]) -> Any:
+        """Return the value of a field with options, or None if the user declines. A list is chosen option by option."""
+        is_list, left, values = field.get("type") == "array", dict(choices), list[Any]()
+        least, most = (field.get("minItems", 0), field.get("maxItems", len(choices))) if is_list else (1, 1)
+        while left and len(values) < most:
+            finish = (_FINISH,) if len(values) >= least else ()
+            chosen = f"\nChosen: {', '.join(name for name in choices if name not in left)}" if values else ""
+            answer = await self._ask(f"{question}{chosen}", (*left, *finish, _DECLINE))
+            if answer in finish:
+                break
+            if answer not in left:
+                return None
+            values.append(left.pop(answer))
+        return values if is_list else values[0]
 
     async def _ask_for_text(self, name: str, kind: str, question: str, *, is_required: bool) -> dict[str, Any] | None:
         """Return the content of a field, which is empty if the user leaves it out, or None if the user declines."""
@@ -153,12 +168,14 @@ def _is_text_field(field: object) -> bool:
 
 def _list_options(field: object) -> dict[str, Any] | None:
     """Return the values of a field by the names of its options, or None if the field has no options."""
+    if isinstance(field, Mapping) and field.get("type") == "boolean":
+        return {"Yes": True, "No": False}
+    if isinstance(field, Mapping) and field.get("type") == "array":
+        field = field.get("items")
     if not isinstance(field, Mapping):
         return None
-    if field.get("type") == "boolean":
-        return {"Yes": True, "No": False}
-    values, titles = field.get("enum"), field.get("enumNames")
-    if isinstance(choices := field.get("oneOf"), list) and all(isinstance(choice, Mapping) for choice in choices):
+    values, titles, choices = field.get("enum"), field.get("enumNames"), field.get("oneOf", field.get("anyOf"))
+    if isinstance(choices, list) and all(isinstance(choice, Mapping) for choice in choices):
         values = [choice.get("const") for choice in choices]
         titles = [choice.get("title", choice.get("const")) for choice in choices]
     if not isinstance(values, list) or not 0 < len(values) <= _MAX_OPTIONS:
@@ -168,7 +185,7 @@ def _list_options(field: object) -> dict[str, Any] | None:
     names = titles if isinstance(titles, list) and len(titles) == len(values) else values
     shown = [escape_invisible(str(name)[:_MAX_OPTION_CHARACTERS]) for name in names]
     options = dict(zip(shown, values, strict=True))
-    return options if len(options) == len(values) and _DECLINE not in options else None
+    return options if len(options) == len(values) and options.keys().isdisjoint((_DECLINE, _FINISH)) else None
 
 
 def _parse(text: str, kind: str) -> str | float:

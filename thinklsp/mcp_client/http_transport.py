@@ -23,6 +23,7 @@ from thinklsp.http.transport import explain_cause
 from thinklsp.mcp_client.message_limits import BadMessage, parse_message
 from thinklsp.mcp_client.server_config import ServerConfig
 from thinklsp.settings.access import run_secret_command
+from thinklsp.settings.user_file import NetworkSection
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_EVENT_BYTES = 1024 * 1024
@@ -61,9 +62,13 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
     unreadable_lines = 0
 
     def __init__(
-        self, config: ServerConfig, label: str, token: str | None, on_list_change: Callable[[], None], *,
-        proxy: str | None, ca_bundle: str | None,
-    ) -> None:  # fmt: skip
+        self,
+        config: ServerConfig,
+        label: str,
+        token: str | None,
+        on_list_change: Callable[[], None],
+        network: NetworkSection,
+    ) -> None:
         """Prepare the connection, which blocks while certificates are read. Raises McpFailed for wrong settings."""
         self.ended = asyncio.Event()
         self.failure = ""
@@ -72,9 +77,9 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
         headers = {"user-agent": f"thinklsp/{__version__}", "accept-encoding": "identity", **config.headers}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
-        route = find_route(urlsplit(self._url), proxy)
+        route = find_route(urlsplit(self._url), network.proxy)
         try:
-            inner = _open_transport(route, ca_bundle)
+            inner = _open_transport(route, network.ca_bundle)
             transport = _BoundedTransport(inner, self._fail, uses_proxy=route.proxy is not None)
             self._client = httpx2.AsyncClient(
                 transport=transport, headers=headers, trust_env=False, follow_redirects=False,

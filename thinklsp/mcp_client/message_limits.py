@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+
+from thinklsp.core.bounded_dict import BoundedDict
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 64
@@ -107,15 +108,13 @@ class MessageFilter:
         self._clock = clock
         self._on_list_change = on_list_change
         # As text, because some servers answer the request 7 with the id "7", and the SDK accepts that.
-        self._awaited: OrderedDict[str, None] = OrderedDict()
+        self._awaited: dict[str, None] = BoundedDict(_MAX_AWAITED)
         self._window_end = 0.0
         self._unsolicited = self._passed = 0
 
     def note_request(self, request_id: int | str) -> None:
         """Expect an answer to a request."""
         self._awaited[str(request_id)] = None
-        if len(self._awaited) > _MAX_AWAITED:
-            self._awaited.popitem(last=False)
 
     def should_pass(self, message: dict[str, Any] | None) -> bool:
         """Return whether the SDK needs a message, which is None if a line contains no message.

@@ -36,6 +36,7 @@ from thinklsp.mcp_client.http_transport import HttpTransport, read_token
 from thinklsp.mcp_client.message_limits import limit_tools, make_printable
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.stdio_transport import StdioTransport
+from thinklsp.settings.user_file import NetworkSection
 
 # The schema of a tool that the server listed without one. Such a tool is left out with a notice.
 _NO_SCHEMA = {"type": "null"}
@@ -142,7 +143,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
     @classmethod
     async def open(
         cls, config: ServerConfig, label: str, folders: Sequence[str], on_list_change: Callable[[], None], *,
-        command: ServerCommand | None, environment: Mapping[str, str], proxy: str | None, ca_bundle: str | None,
+        command: ServerCommand | None, environment: Mapping[str, str], network: NetworkSection,
     ) -> SdkSession:  # fmt: skip
         """Prepare a session with the server that `command` starts or, without one, with the server at the URL.
 
@@ -151,9 +152,7 @@ class SdkSession(AbstractAsyncContextManager["SdkSession"]):
         if command is not None:
             return cls(config, label, folders, StdioTransport(command, on_list_change))
         token = await read_token(config, label, environment)
-        transport = await asyncio.to_thread(
-            HttpTransport, config, label, token, on_list_change, proxy=proxy, ca_bundle=ca_bundle
-        )
+        transport = await asyncio.to_thread(HttpTransport, config, label, token, on_list_change, network)
         return cls(config, label, folders, transport)
 
     async def __aenter__(self) -> Self:

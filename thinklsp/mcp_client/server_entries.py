@@ -112,7 +112,7 @@ def list_user_servers(user: UserSettings) -> tuple[tuple[ServerConfig, ...], tup
     problems: list[str] = []
     for name in sorted(section.servers.keys() - set(list_disabled_servers(user))):
         try:
-            servers.append(_check(_build_user_config(name, _parse_user_entry(section.servers[name]), section)))
+            servers.append(_check(_build_user_config(name, section)))
         except _WrongEntry as wrong:
             problems.append(f"The MCP server `{_show(name) or '(no name)'}` in your config.toml is off: {wrong}.")
     if len(servers) > MAX_SERVERS:
@@ -124,13 +124,6 @@ def list_disabled_servers(user: UserSettings) -> tuple[str, ...]:
     """Return the names of the entries with `enabled = false`."""
     entries = user.file.mcp.servers.items()
     return tuple(sorted(name for name, raw in entries if isinstance(raw, dict) and raw.get("enabled") is False))
-
-
-def _parse_user_entry(raw: object) -> McpServerSection:
-    try:
-        return McpServerSection.model_validate(raw)
-    except ValidationError as error:
-        raise _WrongEntry(_explain_user_entry(error)) from None
 
 
 def _explain_user_entry(error: ValidationError) -> str:
@@ -151,7 +144,11 @@ def _explain_user_entry(error: ValidationError) -> str:
     return f"`{format_key('.'.join(parts))}` must be {limit.partition(' or ')[0] if error.error_count() > 1 else limit}"
 
 
-def _build_user_config(name: str, entry: McpServerSection, section: McpSection) -> ServerConfig:
+def _build_user_config(name: str, section: McpSection) -> ServerConfig:
+    try:
+        entry = McpServerSection.model_validate(section.servers[name])
+    except ValidationError as error:
+        raise _WrongEntry(_explain_user_entry(error)) from None
     if (entry.command is None) == (entry.url is None):
         raise _WrongEntry("it needs either `command` or `url`")
     kind, wrong = ("url", _COMMAND_KEYS) if entry.command is None else ("command", _URL_KEYS)

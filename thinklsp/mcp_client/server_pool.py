@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.choices import ALLOW_FOR_SESSION, DO_NOT_RUN, RUN_ONCE
 from thinklsp.core.errors import McpFailed, SettingsError, ToolFailed
 from thinklsp.core.events import CallLocation
@@ -26,6 +27,7 @@ from thinklsp.mcp_client.elicitation import FormQuestions
 from thinklsp.mcp_client.server_config import ListedTool, ServerConfig
 from thinklsp.mcp_client.tool_schemas import UsableTool, check_arguments, select_tools
 from thinklsp.settings.permissions import PermissionsFile
+from thinklsp.settings.user_file import NetworkSection
 
 _LOG = logging.getLogger(__name__)
 
@@ -168,7 +170,7 @@ class ServerPool:
         self._pins = pins
         self._permissions = permissions
         self._connections: dict[str, McpConnection] = {}
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _Session] = BoundedDict(_MAX_SESSIONS)
         self._shown: set[str] = set()
 
     @property
@@ -177,19 +179,10 @@ class ServerPool:
         return [self._connections[name] for name in sorted(self._connections)]
 
     async def prepare(
-        self,
-        configs: Sequence[ServerConfig],
-        folders: Sequence[str],
-        session_id: str,
-        *,
-        proxy: str | None = None,
-        ca_bundle: str | None = None,
+        self, configs: Sequence[ServerConfig], folders: Sequence[str], network: NetworkSection, session_id: str
     ) -> TurnTools:
-        """Start the servers that do not run yet, and return their tools for one turn.
-
-        `proxy` and `ca_bundle` come from the user's file.
-        """
-        connections = {config.name: self._find_connection(config, folders, proxy, ca_bundle) for config in configs}
+        """Start the servers that do not run yet, and return their tools for one turn."""
+        connections = {config.name: self._find_connection(config, folders, network) for config in configs}
         problems = await asyncio.gather(*map(_start, connections.values()))
         notices = [problem for problem in problems if problem is not None]
         listed: list[ListedTool] = []
@@ -206,7 +199,7 @@ class ServerPool:
             notices += report.build_notices()
             listed += (tool for tool in wanted if report.allows(tool.name) or report.needs_question(tool.name))
         usable, more_notices = await asyncio.to_thread(select_tools, listed)
-        session = self._get_session(session_id)
+        session = self._sessions[session_id] = self._sessions.get(session_id) or _Session()
         notices += (*more_notices, *_note_changes(session, usable))
         tools = []
         for tool in usable:
@@ -216,26 +209,15 @@ class ServerPool:
             tools.append(McpTool(tool, connection, pin, is_new, self._pins, self._permissions, session))
         return TurnTools(tuple(tools), self._filter_new(notices))
 
-    def _find_connection(
-        self, config: ServerConfig, folders: Sequence[str], proxy: str | None, ca_bundle: str | None
-    ) -> McpConnection:
+    def _find_connection(self, config: ServerConfig, folders: Sequence[str], network: NetworkSection) -> McpConnection:
         """Return the connection of a server. A changed configuration starts another process."""
         connection = self._connections.get(config.name)
         if connection is not None and connection.config == config:
             return connection
         if connection is not None:
             asyncio.get_running_loop().create_task(connection.aclose())
-        self._connections[config.name] = connection = McpConnection(
-            config, self._environment, folders, proxy=proxy, ca_bundle=ca_bundle
-        )
+        self._connections[config.name] = connection = McpConnection(config, self._environment, folders, network)
         return connection
-
-    def _get_session(self, session_id: str) -> _Session:
-        session = self._sessions.pop(session_id, None) or _Session()
-        self._sessions[session_id] = session
-        if len(self._sessions) > _MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        return session
 
     def _filter_new(self, notices: Sequence[str]) -> tuple[str, ...]:
         new = tuple(dict.fromkeys(notice for notice in notices if notice not in self._shown))

@@ -16,8 +16,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal
 
-from thinklsp.sandbox import launcher
-
 if sys.platform == "linux":
     import resource
 
@@ -45,6 +43,8 @@ def is_executable(program: str) -> bool:
 
 # The memory limit of a child process. Without the limit, an ignore file that links to `/dev/zero` could use all memory.
 _MAX_MEMORY_BYTES = 512 * 1024 * 1024
+# The launcher loads ctypes, so this process does not import it.
+_LAUNCHER = os.path.join(os.path.dirname(__file__), "launcher.py")
 _ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
@@ -365,7 +365,7 @@ async def run_command(
     with open(status_reader, "rb", buffering=0) as pipe:  # noqa: ASYNC230 - opening a pipe does not block
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", launcher.__file__,
+                sys.executable, "-I", "-S", _LAUNCHER,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 cwd="/", env={}, pass_fds=(status_writer,), start_new_session=True,
             )  # fmt: skip

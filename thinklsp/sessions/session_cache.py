@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.errors import SessionError
 from thinklsp.core.messages import Message
 from thinklsp.sessions import archives, session_rows, spending
@@ -19,6 +20,7 @@ from thinklsp.sessions.spending import CallUsage
 
 # With the images of their prompts, these sessions have at most about 100 MB.
 _MAX_CACHED = 8
+_MAX_REMEMBERED = 1_000
 _DELETED = "This session was deleted while it was in use."
 _NO_MESSAGES = "This session has no messages to compact."
 
@@ -37,13 +39,12 @@ class SessionCache:
     """
 
     def __init__(self, problems: dict[str, None], max_sessions: int = _MAX_CACHED) -> None:
-        self._max_sessions = max_sessions
         self._problems = problems
         # New sessions, which are stored only after their first change.
-        self.new_sessions: dict[str, NewSession] = {}
-        self.stored_sessions: dict[str, StoredSession] = {}
+        self.new_sessions: dict[str, NewSession] = BoundedDict(_MAX_REMEMBERED)
+        self.stored_sessions: dict[str, StoredSession] = BoundedDict(max_sessions)
         # The latest revision of each session that this process has written.
-        self.revisions: dict[str, int] = {}
+        self.revisions: dict[str, int] = BoundedDict(_MAX_REMEMBERED)
 
     def create(self, workspace: str, moment: int) -> Session:
         """Create a session. It is created no earlier than `moment`, and later than every session created before it."""
@@ -137,8 +138,5 @@ class SessionCache:
             sessions.pop(session_id, None)
 
     def _cache(self, stored: StoredSession) -> StoredSession:
-        self.stored_sessions.pop(stored.session.id, None)
         self.stored_sessions[stored.session.id] = stored
-        if len(self.stored_sessions) > self._max_sessions:
-            del self.stored_sessions[next(iter(self.stored_sessions))]
         return stored

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 import time
 import tomllib
@@ -162,7 +161,7 @@ def lock_folder(folder: str, lock_timeout: float) -> Iterator[None]:
 
 def replace_file(path: str, data: str | bytes, mode: int = 0o600) -> None:
     """Write a file as a whole, so that a crash leaves the old or the new content. Raises OSError."""
-    temporary = f"{path}.{secrets.token_hex(8)}"
+    temporary = f"{path}.{os.urandom(8).hex()}"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:

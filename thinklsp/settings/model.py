@@ -127,7 +127,9 @@ class EditsGroup(_Group):
 
 
 class ActionsGroup(_Group):
-    disabled: tuple[str, ...] = Field((), strict=False, description="Names of code actions not to offer.")
+    disabled: tuple[str, ...] = Field(
+        (), strict=False, fail_fast=True, description="Names of code actions not to offer."
+    )
 
 
 class ChatGroup(_Group):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -181,7 +181,7 @@ def build_outline(text: str, language: Language) -> tuple[Symbol, ...]:
 
 
 def _extract_definitions(root: tree_sitter.Node, data: bytes, language: Language) -> Iterable[_Definition]:
-    rows = LineIndex(data)
+    find_line = _index_lines(data)
     ranks: dict[int, int] = {}
     named: dict[int, _Definition] = {}
     for rank, captures in find_definitions(root, language):
@@ -191,15 +191,13 @@ def _extract_definitions(root: tree_sitter.Node, data: bytes, language: Language
             continue
         ranks[name.start_byte] = rank
         ((kind, (node, *_)),) = ((kind, nodes) for kind, nodes in captures.items() if not kind.startswith("_"))
-        first, last = (
-            rows.find_line(node.start_byte),
-            rows.find_line((_find_end(node) if language.indented else node.end_byte) - 1),
-        )
+        end = _find_end(node) if language.indented else node.end_byte
+        first, last = find_line(node.start_byte), find_line(end - 1)
         if kind == "object" and first == last:
             # Skip objects on a single line, which are too small for an outline.
             continue
         container = _read_name(scopes[0], data) if scopes else ""
-        symbol = Symbol(text, kind, rows.find_line(name.start_byte), first, last, container=container)
+        symbol = Symbol(text, kind, find_line(name.start_byte), first, last, container=container)
         named[name.start_byte] = _Definition(symbol, node.start_byte, node.end_byte)
     return named.values()
 
@@ -282,10 +280,10 @@ def find_mention_lines(text: str, language: str, name: str) -> list[int] | None:
 def find_mentions(text: str, language: Language, name: str) -> tuple[int, ...]:
     """Return the numbers of the lines that contain a name in code. Comments and strings are ignored."""
     data = encode_source(text)
-    root, rows = parse_source(data, language).root_node, LineIndex(data)
+    root, find_line = parse_source(data, language).root_node, _index_lines(data)
     lines: dict[int, None] = {}
     for match in _compile_word(name).finditer(data):
-        row = rows.find_line(match.start())
+        row = find_line(match.start())
         if row not in lines:
             node = root.descendant_for_byte_range(match.start(), match.end())
             if node is None or not any(kind in node.type for kind in _PROSE_TYPES):
@@ -299,14 +297,10 @@ def _compile_word(name: str) -> re.Pattern[bytes]:
     return re.compile(b"(?<!%b)%b(?!%b)" % (sign, re.escape(name.encode("utf-8", "replace")), sign))
 
 
-class LineIndex:
-    """An index that converts byte offsets to line numbers. The first line is 1."""
-
-    def __init__(self, data: bytes) -> None:
-        self._starts = [match.end() for match in re.finditer(b"\n", data)]
-
-    def find_line(self, offset: int) -> int:
-        return bisect_right(self._starts, offset) + 1
+def _index_lines(data: bytes) -> Callable[[int], int]:
+    """Return a function that converts byte offsets to line numbers. The first line is 1."""
+    starts = [match.end() for match in re.finditer(b"\n", data)]
+    return lambda offset: bisect_right(starts, offset) + 1
 
 
 def encode_source(text: str) -> bytes:

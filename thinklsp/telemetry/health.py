@@ -78,7 +78,7 @@ class StoreProbe:
     async def ask(self) -> None:
         """Ask the store once and update the state. A question without an answer is not asked again."""
         if self._question is None:
-            self._question = asyncio.create_task(self._read())
+            self._question = asyncio.create_task(self._store.read_data_version())
         await asyncio.wait([self._question], timeout=self._max_answer_seconds)
         if not self._question.done():
             self._count_failure("it is silent")
@@ -89,9 +89,6 @@ class StoreProbe:
             self.state = "degraded" if self._store.problems else "ok"
         else:
             self._count_failure(str(error) if isinstance(error, SessionError) else type(error).__name__)
-
-    async def _read(self) -> object:
-        return await self._store.read_data_version()
 
     def _count_failure(self, reason: str) -> None:
         self._failures += 1
@@ -120,7 +117,8 @@ class Response:
 
 
 Respond = Callable[[str], Response]
-_NOT_ALLOWED = Response(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", b"Use GET or HEAD.\n")
+ExplainUnready = Callable[[], str | None]
+_NOT_ALLOWED = Response(HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"Use GET or HEAD.\n")
 
 
 class HttpEndpoint:
@@ -194,21 +192,16 @@ def parse_request_line(head: bytes) -> tuple[str, str]:
     return (words[0], words[1].partition("?")[0]) if len(words) == 3 and words[2].startswith("HTTP/1.") else ("", "")
 
 
-class Readiness(Protocol):
-    """A server that can say whether it accepts clients."""
-
-    def explain_unready(self) -> str | None:
-        """Return a sentence if the server accepts no further client. Any thread may call this method."""
-        ...
-
-
 @asynccontextmanager
 async def serve_health(
-    listening: socket.socket, metrics: MetricsObserver, server: Readiness, store: ProbedStore
+    listening: socket.socket, metrics: MetricsObserver, explain_unready: ExplainUnready, store: ProbedStore
 ) -> AsyncIterator[None]:
-    """Answer HTTP requests on a listening socket until the context is exited."""
+    """Answer HTTP requests on a listening socket until the context is exited.
+
+    Another thread calls `explain_unready`, which returns a sentence if the server accepts no further client.
+    """
     probe = StoreProbe(store)
-    pages = HealthPages(metrics, server, probe)
+    pages = HealthPages(metrics, explain_unready, probe)
     tasks = [asyncio.create_task(pages.beat()), asyncio.create_task(probe.run())]
     endpoint = HttpEndpoint(listening, pages.respond)
     endpoint.start()
@@ -226,8 +219,8 @@ async def serve_health(
 class HealthPages:
     """The responses by path, and the pulse of the event loop, which another thread can feel."""
 
-    def __init__(self, metrics: MetricsObserver, server: Readiness, probe: StoreProbe) -> None:
-        self._metrics, self._server, self._probe = metrics, server, probe
+    def __init__(self, metrics: MetricsObserver, explain_unready: ExplainUnready, probe: StoreProbe) -> None:
+        self._metrics, self._explain_unready, self._probe = metrics, explain_unready, probe
         self._last_beat = time.monotonic()
 
     async def beat(self) -> None:
@@ -244,7 +237,7 @@ class HealthPages:
                 is_alive = time.monotonic() - self._last_beat < _MAX_SILENCE_SECONDS
                 return _build_state(None if is_alive else "The event loop does not run.")
             case "/ready" | "/readyz":
-                problem = self._server.explain_unready() or self._probe.explain_unready()
+                problem = self._explain_unready() or self._probe.explain_unready()
                 return _build_state(problem, store=self._probe.state)
             case "/metrics":
                 return Response(HTTPStatus.OK, CONTENT_TYPE, self._metrics.format_text())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -313,7 +312,7 @@ def _read(descriptor: int, label: str, limit: int) -> bytes:
 
 def _write_atomically(folder: int, name: str, data: bytes, mode: int) -> None:
     """Write to a temporary file and rename it, so that readers never see an incomplete file."""
-    temporary = f".{secrets.token_hex(8)}.tmp"
+    temporary = f".{os.urandom(8).hex()}.tmp"
     descriptor = os.open(temporary, _NEW_FILE, 0o600, dir_fd=folder)
     try:
         try:

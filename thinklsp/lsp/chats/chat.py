@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from lsprotocol import types
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.edits import TextEdit
 from thinklsp.core.errors import SessionError, TurnRefused
 from thinklsp.engine.workspace_sessions import WorkspaceSessions
@@ -37,7 +38,7 @@ from thinklsp.lsp.edits.workspace_edits import GeneratedDocuments, build_documen
 from thinklsp.lsp.protocol.positions import PositionMap
 from thinklsp.workspace.documents import is_version
 
-_MAX_ATTEMPTS = 5
+_MAX_ATTEMPTS, _MAX_SESSIONS = 5, 1_000
 _BUSY = "This document is already waiting for an answer."
 _WRITE_HINT = "write your prompt below the last ## You"
 
@@ -76,10 +77,10 @@ class ChatDocuments:
         self._sessions = sessions
         self._files = GeneratedDocuments(state, snapshots, chat_documents.FOLDER, "chat document")
         self.suffix = ".chat.md"
-        self._uri_by_session: dict[str, str] = {}
+        self._uri_by_session: dict[str, str] = BoundedDict(_MAX_SESSIONS)
         # The sessions of documents whose first line names no session or a different one, with the named session. If the
         # user changes the first line, the document uses the session named in that line again.
-        self._started_sessions: dict[str, tuple[str, str | None]] = {}
+        self._started_sessions: dict[str, tuple[str, str | None]] = BoundedDict(_MAX_SESSIONS)
         self._busy_uris: set[str] = set()
         self._finishing_tasks: dict[str, asyncio.Task[None]] = {}
 

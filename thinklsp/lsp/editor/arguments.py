@@ -83,7 +83,7 @@ class ChatArguments(_Arguments):
     session_id: Name | None = None
     uri: str | None = None
     range: Range | None = None
-    references: list[Annotated[Location, BeforeValidator(_wrap_uri)]] = []
+    references: list[Annotated[Location, BeforeValidator(_wrap_uri)]] = Field([], fail_fast=True)
     images: list[Image] = Field([], max_length=MAX_PROMPT_IMAGES)
     queue: bool = False
     mode: Literal["agent", "ask", "plan"] = "agent"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from lsprotocol.types import Range
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.server_context import (
     LOCAL_IDENTITY,
     NO_OBSERVER,
@@ -29,6 +30,7 @@ from thinklsp.workspace.uri import normalize_uri
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+_MAX_KEYS = 10_000
 
 
 class FileKeys:
@@ -36,7 +38,7 @@ class FileKeys:
 
     def __init__(self) -> None:
         # The keys of the URIs that lead through links.
-        self._keys: dict[str, str] = {}
+        self._keys: dict[str, str] = BoundedDict(_MAX_KEYS)
 
     def find(self, uri: str) -> str:
         normalized = normalize_uri(uri)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
@@ -28,8 +28,9 @@ from thinklsp.core.events import (
     ToolStarted,
     TurnEvent,
     TurnFinished,
+    format_call_id,
 )
-from thinklsp.core.text_safety import format_call_id, sanitize_message
+from thinklsp.core.text_safety import sanitize_message
 from thinklsp.core.usage import serialize_usage
 from thinklsp.lsp.editor.client import Client, Token
 
@@ -76,7 +77,7 @@ class TurnProgress:
 
     def __init__(self, client: Client, title: str, token: Token | None = None) -> None:
         self.client = client
-        self.turn_id = secrets.token_hex(8)
+        self.turn_id = os.urandom(8).hex()
         self.token = f"thinklsp-{self.turn_id}" if token is None else token
         self.is_watched = token is not None
         self.is_cancelled = self.is_launched = False

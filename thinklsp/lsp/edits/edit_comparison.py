@@ -354,7 +354,8 @@ class EditVerifier:
             self._state.documents.change_event.clear()
             comparisons |= await self.check_applied(waiting)
             waiting = tuple(item for item in waiting if comparisons[item.file.uri].missing_part is not None)
-            if (count := _count_applied(comparisons)) > applied_count:
+            count = sum(found.hunks.applied + (found.applied_part is not None) for found in comparisons.values())
+            if count > applied_count:
                 applied_count, end = count, min(end, time.monotonic() + _REST_SECONDS)
             if not waiting or should_stop() or time.monotonic() > end:
                 return comparisons
@@ -386,10 +387,6 @@ def _compare_files(
         )
         for item, texts in zip(files, observed, strict=True)
     }
-
-
-def _count_applied(comparisons: Mapping[str, SplitEdit]) -> int:
-    return sum(found.hunks.applied + (found.applied_part is not None) for found in comparisons.values())
 
 
 def _is_on_disk(disk: WorkspaceView, uri: str) -> bool:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from lsprotocol.types import Position
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.edits import FileEdit
 from thinklsp.core.errors import SessionError
 from thinklsp.core.text_safety import to_one_line
@@ -51,6 +53,8 @@ _HISTORY = timedelta(days=7)
 # The maximum numbers of turns per document, spans per turn and document, and characters of an attributed document.
 _MAX_TURNS, _MAX_SPANS, _MAX_LENGTH = 20, 200, 2_000_000
 _MAX_GAP_LINES = 3
+# The maximum numbers of undoable turns per file, and of edits of files that are remembered in memory.
+_MAX_UNDOABLE, _MAX_RECORDED = 100, 10_000
 
 _PHRASES: Mapping[WriteOutcome, str] = {
     "applied": "appears to be applied in",
@@ -113,7 +117,7 @@ class EditAttribution:
         # The texts by the document's normalized URI, from oldest to newest.
         self._texts: dict[str, list[AttributedText]] = {}
         # The documents and edits of this connection that were not saved yet. Code lenses mark their texts.
-        self._unsaved: set[tuple[str, str]] = set()
+        self._unsaved: dict[tuple[str, str], None] = BoundedDict(_MAX_RECORDED)
         state.documents.on_close.append(self._forget_document)
 
     def _forget_document(self, uri: str) -> None:
@@ -124,7 +128,7 @@ class EditAttribution:
         if file.after is None:
             return
         uri = file.new_uri or file.uri
-        self._unsaved.add((normalize_uri(uri), edit_id))
+        self._unsaved[normalize_uri(uri), edit_id] = None
         if (document := self._state.documents.get(uri)) is not None:
             text = AttributedText(edit_id, attribution, file.before or "", file.after)
             text.spans = text.find_spans(document.text)
@@ -165,8 +169,9 @@ class EditAttribution:
     def mark_saved(self, uri: str) -> None:
         """Mark the text of a saved document as accepted. Its lenses disappear, but its hovers remain."""
         key = normalize_uri(uri)
-        if saved := {unsaved for unsaved in self._unsaved if unsaved[0] == key}:
-            self._unsaved -= saved
+        if saved := [unsaved for unsaved in self._unsaved if unsaved[0] == key]:
+            for unsaved in saved:
+                del self._unsaved[unsaved]
             self._state.refresh_lenses()
 
     def forget(self, turn_ids: Collection[str], uri: str | None = None) -> None:
@@ -205,7 +210,7 @@ class EditLedger:
         self._turns: dict[str, dict[str, UndoableTurn]] = {}
         self._ledger_uris: dict[str, set[str]] = {}
         # The edits of this connection that have already been recorded.
-        self._recorded_edits: set[tuple[str, str, int]] = set()
+        self._recorded_edits: dict[tuple[str, str, int], None] = BoundedDict(_MAX_RECORDED)
         # The version of the store's data that was read last, or None if no version was read.
         self._data_version: tuple[int, ...] | None = None
         # The number of changes to `_turns`. If it changes while the store is being read, the result is stale.
@@ -213,10 +218,9 @@ class EditLedger:
         self._load_task: asyncio.Future[None] | None = None
         # The open documents to look up, and the versions of the store's data and of the document at the last lookup.
         self._waiting: set[str] = set()
-        self._looked_up: dict[str, tuple[int, ...]] = {}
+        self._looked_up = WeakKeyDictionary[Document, tuple[int, ...]]()
         self._lookup_lock = asyncio.Lock()
         state.documents.on_open.append(self.request_lookup)
-        state.documents.on_close.append(self._forget_document)
         for document in state.documents.list_documents():
             self.request_lookup(document.uri)
 
@@ -292,9 +296,6 @@ class EditLedger:
             self._waiting.add(uri)
             self._state.spawn(self._look_up(uri))
 
-    def _forget_document(self, uri: str) -> None:
-        self._looked_up.pop(uri, None)
-
     async def _look_up(self, uri: str) -> None:
         try:
             async with self._lookup_lock:
@@ -304,12 +305,11 @@ class EditLedger:
                 if document is None:
                     return
                 version = (*data_version, document.version)
-                if self._looked_up.get(uri) == version:
+                if self._looked_up.get(document) == version:
                     return
                 if len(document.text) <= _MAX_LENGTH:
                     await self._attribute(document)
-                if self._state.documents.get(uri) is document:
-                    self._looked_up[uri] = version
+                self._looked_up[document] = version
         except SessionError as error:
             _log.info("cannot look up the edits of a document: %s", error)
 
@@ -368,7 +368,7 @@ class EditLedger:
         self._state.file_keys.learn(file.new_uri or file.uri for file in files)
         for file in files:
             uri = file.new_uri or file.uri
-            self._recorded_edits.add(_build_key(pending, file))
+            self._recorded_edits[_build_key(pending, file)] = None
             self._remember(uri, turn)
             self.attribution.record(intent.id, attribution, file)
 
@@ -450,9 +450,7 @@ class EditLedger:
     def _remember(self, uri: str, turn: UndoableTurn) -> None:
         key = self._state.file_keys.find(uri)
         self._ledger_uris.setdefault(key, set()).add(uri)
-        turns = self._turns.setdefault(key, {})
-        turns.pop(turn.turn_id, None)
-        turns[turn.turn_id] = turn
+        self._turns.setdefault(key, BoundedDict(_MAX_UNDOABLE))[turn.turn_id] = turn
 
     async def _report_unknown(self, edit: LedgerEdit) -> None:
         """Compare an edit whose outcome is unknown with the current files, then record and report the outcome."""

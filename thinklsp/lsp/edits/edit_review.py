@@ -9,11 +9,11 @@ the diff document.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.choices import NOT_NOW, Review
 from thinklsp.core.edits import EditSet, FileEdit, count_changed_lines, format_diff
 from thinklsp.core.text_safety import escape_invisible
@@ -179,20 +179,18 @@ class UndoneHunks:
     def __init__(self, ledger: EditLedger, pending_edits: PendingEdits) -> None:
         self._ledger = ledger
         self._pending_edits = pending_edits
-        self._sent_edits: OrderedDict[str, _SentEdit] = OrderedDict()
+        self._sent_edits: dict[str, _SentEdit] = BoundedDict(_MAX_TURNS)
         self._lock = asyncio.Lock()
 
     def record_sent(self, pending: PendingEdit, files: Sequence[MergedFile]) -> None:
         """Remember an edit that was sent. A later edit of the same turn replaces the changes of its files."""
         if pending.undo is not None:
             return
-        sent = self._sent_edits.pop(pending.turn_id, None) or _SentEdit(pending)
+        sent = self._sent_edits.get(pending.turn_id) or _SentEdit(pending)
         for item in files:
             sent.changes[item.file.uri] = build_sent_edit(item)
             sent.undone.pop(item.file.uri, None)
         self._sent_edits[pending.turn_id] = sent
-        while len(self._sent_edits) > _MAX_TURNS:
-            self._sent_edits.popitem(last=False)
 
     async def undo(self, turn_id: str, undone: HunkNumbers) -> None:
         """Record hunks that the user has undone. The `apply` code action offers them again.

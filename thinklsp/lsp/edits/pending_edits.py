@@ -9,6 +9,7 @@ from typing import Literal
 
 from lsprotocol.types import WorkspaceEdit
 
+from thinklsp.core.bounded_dict import BoundedDict
 from thinklsp.core.check_results import VerificationOutcome
 from thinklsp.core.edits import FileEdit
 from thinklsp.engine.merge_plan import FileState, MergePlan, UndoPlan, plan_merge
@@ -102,7 +103,7 @@ class PendingEdits:
         self._offer_cache: dict[str, tuple[Document, int, OfferedEdit | None]] = {}
         self._applied_ids: set[str] = set()
         # The additional documents in which each turn's edit is offered, such as the document in which it was requested.
-        self._related_uris: dict[str, tuple[str, ...]] = {}
+        self._related_uris: dict[str, tuple[str, ...]] = BoundedDict(_MAX_PENDING)
 
     def get(self, turn_id: str | None) -> PendingEdit | None:
         """Return the pending edit of a turn, by default the newest pending edit."""
@@ -130,8 +131,6 @@ class PendingEdits:
         Examples are the document in which the turn was requested and the document that shows the diff.
         """
         self._related_uris[turn_id] = (*self._related_uris.get(turn_id, ()), *uris)
-        for old_id in list(self._related_uris)[:-_MAX_PENDING]:
-            del self._related_uris[old_id]
 
     def forget(self, session_id: str) -> None:
         for pending in [pending for pending in self._pending.values() if pending.session_id == session_id]:

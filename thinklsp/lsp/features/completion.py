@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lsprotocol import types
 from lsprotocol.types import CompletionItemKind as Kind
@@ -21,7 +22,9 @@ from thinklsp.lsp.documents.open_documents import Document
 from thinklsp.lsp.protocol.fast_initialize import COMPLETION_TRIGGERS
 from thinklsp.lsp.protocol.positions import count_units, find_column
 from thinklsp.lsp.server import ThinkLspServer
-from thinklsp.tools.skill_files import Skill
+
+if TYPE_CHECKING:
+    from thinklsp.tools.skill_files import Skill
 
 _MAX_ITEMS = 200
 _MAX_DETAIL_CHARACTERS = 200
