@@ -40,10 +40,11 @@ async def _scrolls(seat: Seat) -> None:
         # Such a line is wrapped in the window at the side.
         await nvim.type(f"GAturn {turn} {'and so on ' * 5}<Esc>")
         await nvim.command("Thinklsp send")
-        await seat.until("trial.chat_text():find(..., 1, true)", "the answer in the chat", f"Heard: turn {turn}")
+        answer = f"Heard: turn {turn}"
+        await seat.until("trial.chat_text():find(..., 1, true)", "the answer in the chat", answer)
         await seat.idle()
         await nvim.command("redraw!")
-        await seat.trial.until(lambda turn=turn: f"Heard: turn {turn}" in nvim.screen.text(), "the answer on the screen")
+        await seat.trial.until(lambda answer=answer: answer in nvim.screen.text(), "the answer on the screen")
     await nvim.command("wincmd h")
 
 
