@@ -19,10 +19,8 @@ from tests.stand_ins.http_server import Simulator
 from tests.support.hosts import SseServer, Step, answer
 from tests.support.services import WAYS, Way
 from thinklsp.engine import Engine
-from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report, find_url_surplus
+from thinklsp.engine.diagnosis import PROBE_SECONDS, build_report
 from thinklsp.offline.scenario import load_scenario
-from thinklsp.settings.access import Access
-from thinklsp.settings.model import KEYED_PROVIDERS, KeyedProvider
 from thinklsp.settings.sources import EditorSettings
 
 KEY = "sk-canary-0123456789-abcdefghijkl"
@@ -281,11 +279,6 @@ async def test_a_base_url_with_a_likely_mistake(provider: str, path: str, words:
     assert found["canRun"]
     assert len(found["problems"]) == bool(words)
     assert words in "".join(found["problems"])
-
-
-@pytest.mark.parametrize("provider", KEYED_PROVIDERS)
-def test_host_alone_is_a_good_base_url_of_each_provider(provider: KeyedProvider) -> None:
-    assert find_url_surplus(Access(provider, "https://example.com", KEY, "a test", "a test")) == []
 
 
 async def test_a_scenario_that_cannot_be_read_is_a_problem() -> None:
