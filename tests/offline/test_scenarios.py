@@ -139,7 +139,7 @@ def test_text_beside_tool_results_is_a_prompt_unless_in_tags(remark: str | None,
     assert talk.good(continued(body, talk.good(body), remark))["content"][-1]["text"] == text
 
 
-def test_a_note_before_the_words_of_the_user_is_not_part_of_the_prompt() -> None:
+def test_a_note_beside_a_prompt_is_not_part_of_it() -> None:
     talk = OfflineTalk(f'{STEP}block=[{{text="{{{{user}}}}"}}]')
     texts = [{"type": "text", "text": text} for text in ("<note>app.py changed.</note>", "And now?")]
     assert talk.good(request(messages=[{"role": "user", "content": texts}]))["content"][-1]["text"] == "And now?"
