@@ -242,6 +242,8 @@ def test_create_replace_rename_delete_do_what_they_say(tmp_path):
         refuse("changed on disk", root.replace, file, b"three", expected=b"other")
         root.replace(file, b"three", expected=b"one")
         assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"three", 0o751)
+        path.chmod(0o444)
+        refuse("is read-only", root.replace, file, b"four", expected=b"three")
         root.create(moved, b"in the way")
         refuse("already exists", root.rename, file, moved)
         root.delete(moved)

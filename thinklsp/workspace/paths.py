@@ -222,6 +222,8 @@ class Root(AbstractContextManager["Root"]):
                 status = os.fstat(descriptor)
                 file_stat = _stat(status)
                 check_regular(file_stat.kind, file_stat.link_count, path.label)
+                if not status.st_mode & stat.S_IWUSR:
+                    raise PathRefused(f"{quote_path(path.label)} is read-only and was not written.")
                 if expected is not None and _read(descriptor, path.label, MAX_READ_BYTES) != expected:
                     raise PathRefused(f"{quote_path(path.label)} changed on disk in the meantime and was not written.")
             finally:
