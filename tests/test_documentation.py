@@ -13,6 +13,8 @@ import pytest
 
 from tests.editors.recording import Frame, Screen, draw
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS
+from thinklsp.lsp.editor import arguments as args
+from thinklsp.lsp.protocol.fast_initialize import COMMANDS as SERVER_COMMANDS
 from thinklsp.settings.model import KEYS
 
 ROOT = Path(__file__).parents[1]
@@ -60,8 +62,6 @@ RUN = (
     "thinklsp sessions repair last --dry-run",
     "thinklsp sessions delete 3f9c",
     "thinklsp sessions delete --older-than 90d",
-    "python -m thinklsp config efforts",
-    "python -m thinklsp config table",
 )
 # Run by `.ci/run` or `.ci/nightly`, in these words.
 IN_CI = {
@@ -113,10 +113,7 @@ NOT_RUN = {
     "ollama pull qwen3:8b": "needs Ollama and 5 GB",
     "llama-server -m model.gguf --ctx-size 32768 --port 8080": "needs llama.cpp: tests/llama_server runs one",
     "mkdocs serve": "serves until it is stopped",
-    "python editors/vscode/settings.py": "writes the package: tests/cli/test_vscode_package.py compares it",
-    "python -c 'from tests.tools.test_tool_calls import *; GOLDEN.write_text(as_json(build_tool_specs(TOOLS)))'": (
-        "writes what tests/tools/test_tool_calls.py compares"
-    ),
+    "python -m tests.generated": "writes files; tests compare them",
     "python -m tests.editors --only Helix": "installs an editor; `.ci/nightly` runs all of them",
     'python -m tests.editors --only Helix "Neovim 0.12" --out DIR': "as above",
     'python -m tests.editors --only "VS Code" "VS Code chat" "VS Code answers" "VS Code review" "VS Code first run"'
@@ -296,6 +293,13 @@ def _defines(text: str, name: str) -> bool:
     """Return True if the text of a file defines the name. An import is no definition."""
     pattern = rf"^\s*(?:(?:async )?def |class |export const )?{name}\b\s*[:=(\[]"
     return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def test_protocol_page_has_every_command_and_field():
+    models = (args.ChatArguments, args.ActionArguments, args.TurnArguments, args.ChoiceArguments, args.CompactArguments)
+    models += (args.SendArguments, args.SessionsArguments, args.UsageArguments)
+    names = {*SERVER_COMMANDS, *(field.alias for model in models for field in model.model_fields.values())}
+    assert [name for name in sorted(names) if f"`{name}`" not in PAGES["docs/protocol.md"]] == []
 
 
 def test_every_slash_command_is_on_the_page_of_chats():

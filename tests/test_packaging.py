@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import thinklsp
+from tests.generated import ADVICE
 
 FOLDER = Path(__file__).parents[1] / "docs" / "packaging"
 
@@ -25,7 +26,7 @@ FILES = load_generator().build_files()
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_packagers_are_up_to_date(name):
-    assert (FOLDER / name).read_text("utf-8") == FILES[name], "run: python docs/packaging/generate.py"
+    assert (FOLDER / name).read_text("utf-8") == FILES[name], ADVICE
 
 
 def test_files_hold_the_version_and_nothing_unfilled():

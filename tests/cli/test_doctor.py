@@ -64,6 +64,7 @@ def test_the_simulator_needs_nothing(inside):
     assert report["model"]["provider"] == "simulator"
     assert report["reachable"] is None
     shown = [" ".join(line.split()) for line in inside("doctor", THINKLSP_PROVIDER="simulator").stdout.splitlines()]
+    assert "key not needed" in shown
     assert "provider simulator (offline) environment · answers come from a script, not from a model" in shown
     assert "price free" in shown
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.generated import ADVICE
 from thinklsp.core.prompt_syntax import SLASH_COMMANDS
 from thinklsp.lsp.protocol.fast_initialize import COMMANDS
 
@@ -27,7 +28,7 @@ def package() -> dict[str, Any]:
 def test_its_settings_are_those_of_the_server(package: dict[str, Any]) -> None:
     script = runpy.run_path(str(VSCODE / "settings.py"))
     found, wanted = package["contributes"]["configuration"], script["configuration"]()
-    assert found == wanted, "python editors/vscode/settings.py writes them again"
+    assert found == wanted, ADVICE
     assert package["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] == script["restricted"]()
 
 

@@ -13,6 +13,7 @@ async def rows(seat: Seat) -> None:
     """In a Neovim whose current buffer is the broken file, with a key."""
     for step, run in (
         ("a chat document is saved after the answer, and nothing else is open", _saves),
+        ("each answer of a long chat is on the screen", _scrolls),
         ("completes @files and /commands in a chat document", _completes),
         ("a broken file type plugin is told once and stops no chat", _survives_a_plugin),
         ("a chat that cannot be made says why, and leaves no file", _says_why),
@@ -30,6 +31,21 @@ async def _saves(seat: Seat) -> None:
     await seat.until("trial.is_saved('Heard: good morning')", "the saved chat document")
     names = await seat.nvim.lua("return vim.tbl_map(function(one) return one.name end, vim.fn.getbufinfo())")
     assert not [name for name in names if "gitignore" in name], names
+
+
+async def _scrolls(seat: Seat) -> None:
+    nvim = seat.nvim
+    await nvim.command("wincmd l")
+    for turn in range(6):
+        # Such a line is wrapped in the window at the side.
+        await nvim.type(f"GAturn {turn} {'and so on ' * 5}<Esc>")
+        await nvim.command("Thinklsp send")
+        answer = f"Heard: turn {turn}"
+        await seat.until("trial.chat_text():find(..., 1, true)", "the answer in the chat", answer)
+        await seat.idle()
+        await nvim.command("redraw!")
+        await seat.trial.until(lambda answer=answer: answer in nvim.screen.text(), "the answer on the screen")
+    await nvim.command("wincmd h")
 
 
 async def _completes(seat: Seat) -> None:

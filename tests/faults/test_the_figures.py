@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.test_the_tables import TESTS, Json, missing
-from tests.promises import PAGE, with_table
 from tests.support.sizes import STEPS, figures
 
 # A-32, the rate of flaky tests, is a figure of the runs and not of a test.
@@ -25,8 +24,3 @@ def test_a_row_is_proved_by_tests_that_exist_and_count(row: Json) -> None:
     assert counts == sorted(counts)
     texts = [(TESTS / named.partition("::")[0]).read_text("utf-8") for named in row["tests"]]
     assert any(f'tally("{row["id"]}"' in text for text in texts)
-
-
-def test_the_page_has_the_table() -> None:
-    text = PAGE.read_text("utf-8")
-    assert with_table(text) == text

@@ -30,39 +30,19 @@ def test_unmodified_thinking_is_accepted_to_the_end_of_the_loop() -> None:
     assert answer["content"][-1]["text"].startswith("Done with ")
 
 
-def drop_first(blocks: list[Any]) -> None:
-    del blocks[0]
-
-
-def swap(blocks: list[Any]) -> None:
-    blocks[0], blocks[2] = blocks[2], blocks[0]
-
-
-def change_text(blocks: list[Any]) -> None:
-    blocks[0]["thinking"] += "."
-
-
-def change_signature(blocks: list[Any]) -> None:
-    blocks[2]["signature"] = change_letter(blocks[2]["signature"], -2)
-
-
-def change_data(blocks: list[Any]) -> None:
-    blocks[1]["data"] = "no base64!"
-
-
-def use_redacted_data(blocks: list[Any]) -> None:
-    blocks[0]["signature"] = blocks[1]["data"]
+UNORDERED = "must be sent back unmodified and in order"
+UNSIGNED = "Invalid `signature` in `thinking` block"
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (drop_first, "must be sent back unmodified and in order"),
-        (swap, "must be sent back unmodified and in order"),
-        (change_text, "Invalid `signature` in `thinking` block"),
-        (change_signature, "Invalid `signature` in `thinking` block"),
-        (use_redacted_data, "Invalid `signature` in `thinking` block"),
-        (change_data, "Invalid `signature` in `redacted_thinking` block"),
+        (lambda blocks: blocks.pop(0), UNORDERED),
+        (lambda blocks: blocks.insert(0, blocks.pop(2)), UNORDERED),
+        (lambda blocks: blocks[0].update(thinking=blocks[0]["thinking"] + "."), UNSIGNED),
+        (lambda blocks: blocks[2].update(signature=change_letter(blocks[2]["signature"], -2)), UNSIGNED),
+        (lambda blocks: blocks[0].update(signature=blocks[1]["data"]), UNSIGNED),
+        (lambda blocks: blocks[1].update(data="no base64!"), "Invalid `signature` in `redacted_thinking` block"),
     ],
 )
 def test_modified_thinking_is_refused(change: Callable[[list[Any]], None], sentence: str) -> None:

@@ -139,6 +139,13 @@ def test_text_beside_tool_results_is_a_prompt_unless_in_tags(remark: str | None,
     assert talk.good(continued(body, talk.good(body), remark))["content"][-1]["text"] == text
 
 
+def test_a_note_beside_a_prompt_is_not_part_of_it() -> None:
+    talk = OfflineTalk(f'{STEP}block=[{{text="{{{{user}}}}"}}]')
+    texts = [{"type": "text", "text": text} for text in ("<note>app.py changed.</note>", "And now?")]
+    assert talk.good(request(messages=[{"role": "user", "content": texts}]))["content"][-1]["text"] == "And now?"
+    assert talk.good(request("<note>Hello</note>"))["content"][-1]["text"] == "<note>Hello</note>"
+
+
 def test_a_step_that_is_not_written_gets_the_built_in_answer() -> None:
     talk = OfflineTalk(f'{STEP}block=[{{tool="list_files"}}]')
     body = request("plain")

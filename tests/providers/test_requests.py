@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.generated import ADVICE
 from tests.providers.families import FAMILIES
 from tests.support import anthropic_samples, chat_samples, openai_samples
 from tests.support.chat_samples import KINDS
@@ -372,8 +373,8 @@ def build_golden(kind: str) -> dict[str, object]:
 def test_golden_bodies_of_each_kind(kind: str) -> None:
     path = chat_samples.FOLDER / "requests" / f"{kind}.json"
     bodies = build_golden(kind)
-    assert path.is_file(), f"check this content and save it as {path}:\n{json.dumps(bodies, indent=2)}"
-    assert bodies == json.loads(path.read_text("utf-8"))
+    assert path.is_file(), ADVICE
+    assert bodies == json.loads(path.read_text("utf-8")), ADVICE
 
 
 REQUESTS = [(family, name) for family in FAMILIES for name in FAMILIES[family].samples.REQUESTS]

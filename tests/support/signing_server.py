@@ -450,10 +450,7 @@ class SigningServer(Watched, Host):
     async def _serve(self, wire: HttpWire, line: str, headers: dict[str, str], raw: bytes) -> None:
         method, target, _ = line.split(" ")
         path = target.partition("?")[0]
-        if (method, path) == ("POST", "/v1/messages/count_tokens"):
-            use = PromptCache().use(json.loads(raw))
-            await wire.json(200, {"input_tokens": use.rest + use.written})
-        elif (method, path) != ("POST", "/v1/messages"):
+        if (method, path) != ("POST", "/v1/messages"):
             await wire.json(404, _error("not_found_error", f"{method} {path}"))
         else:
             await self._message(wire, Seen(json.loads(raw), headers, time.monotonic()))

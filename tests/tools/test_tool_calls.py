@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from tests.generated import ADVICE
 from tests.support.sizes import examples
 from thinklsp.core.events import PlanEntry
 from thinklsp.core.messages import ToolUseBlock
@@ -27,8 +28,8 @@ def as_json(specs):
 
 
 def test_specs_are_the_agreed_ones():
-    """A change invalidates every prompt cache. docs/contributing/add-a-tool.md says how to update the file."""
-    assert as_json(build_tool_specs(TOOLS)) == GOLDEN.read_text()
+    """A change invalidates every prompt cache."""
+    assert as_json(build_tool_specs(TOOLS)) == GOLDEN.read_text(), ADVICE
     assert as_json(build_tool_specs(TOOLS)) == as_json(build_tool_specs(TOOLS))
 
 

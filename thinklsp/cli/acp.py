@@ -27,13 +27,7 @@ from thinklsp.cli.setup.files import apply_changes, check_writable, decode_text,
 from thinklsp.cli.terminal import ask_line, ask_secret, can_ask, choose, confirm, sanitize_text
 from thinklsp.core.errors import ThinkLspError
 from thinklsp.engine.diagnosis import run_diagnosis
-from thinklsp.settings.access import (
-    find_section,
-    get_base_url_variable,
-    list_key_variables,
-    list_keyed_providers,
-    resolve_access,
-)
+from thinklsp.settings.access import PROVIDERS, find_section, list_key_variables, list_keyed_providers, resolve_access
 from thinklsp.settings.config_files import make_private, replace_file
 from thinklsp.settings.model import KeyedProvider
 from thinklsp.settings.sources import load_user_settings, resolve_settings
@@ -42,13 +36,6 @@ from thinklsp.settings.user_file import UserSettings
 _Place = Literal["keyring", "file"]
 
 _COMPATIBLE: KeyedProvider = "openai-compatible"
-# The name of each provider, and the page where its keys are made.
-_PROVIDERS: Mapping[KeyedProvider, tuple[str, str | None]] = {
-    "anthropic": ("Anthropic", "https://console.anthropic.com/settings/keys"),
-    "openai": ("OpenAI", "https://platform.openai.com/api-keys"),
-    "google": ("Google Gemini", "https://aistudio.google.com/apikey"),
-    _COMPATIBLE: ("OpenAI-compatible server", None),
-}
 _SERVICE = "thinklsp"
 _IN_KEYRING = "in the system's keyring (the client must pass the variables of your desktop session)"
 _IN_FILE = "in a file that only you can read (works with every client)"
@@ -85,8 +72,8 @@ def _set_up_key() -> int:
         raise ThinkLspError("No key was found. Run `thinklsp acp --setup` in a terminal to store one.")
     print(_EXPLANATION)
     if chosen == "auto":
-        titles: dict[str | None, KeyedProvider] = {title: name for name, (title, _) in _PROVIDERS.items()}
-        name = titles.get(asyncio.run(choose("Provider:", [title for title, _ in _PROVIDERS.values()])))
+        titles: dict[str | None, KeyedProvider] = {facts.title: name for name, facts in PROVIDERS.items()}
+        name = titles.get(asyncio.run(choose("Provider:", [facts.title for facts in PROVIDERS.values()])))
         return _stop() if name is None else _ask_and_store(name, user, _choose_place())
     return _ask_and_store(chosen, user, _choose_place())
 
@@ -97,7 +84,7 @@ def _offer_storage(name: KeyedProvider, user: UserSettings) -> int:
     if source == "none needed":
         print(f"A base URL for {name} was found; no key is needed.")
         return 0
-    print(f"A key for {_PROVIDERS[name][0]} was found: {source}.")
+    print(f"A key for {PROVIDERS[name].title} was found: {source}.")
     place, section = _find_own_place(name, user), find_section(name, user)
     variable = next((item for item in list_key_variables(name, user) if user.environment.get(item, "").strip()), None)
     if not can_ask() or (place is None and (section.api_key_keyring or section.api_key_command)):
@@ -136,7 +123,7 @@ def _ask_and_store(name: KeyedProvider, user: UserSettings, place: _Place) -> in
 
 
 def _ask_key(name: KeyedProvider) -> str:
-    title, page = _PROVIDERS[name]
+    title, page = PROVIDERS[name].title, PROVIDERS[name].key_page
     hint = "empty if it needs none" if page is None else f"from {page}"
     while True:
         key = ask_secret(f"API key for {title} ({hint}): ")
@@ -151,7 +138,7 @@ def _build_environment(name: KeyedProvider, key: str, base_url: str | None, user
     if key:
         environment[list_key_variables(name, user)[0]] = key
     if base_url is not None:
-        environment[get_base_url_variable(name)] = base_url
+        environment[PROVIDERS[name].base_url] = base_url
     return environment
 
 

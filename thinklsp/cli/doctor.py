@@ -119,10 +119,9 @@ def _build_model_rows(model: Mapping[str, Any], reachable: bool | None) -> Itera
         yield "provider", "simulator (offline)", f"{source} · answers come from a script, not from a model"
     else:
         yield "provider", model["provider"], source
-    if model["keySource"] == "none needed":
-        yield "key", "none", "set `THINKLSP_COMPATIBLE_API_KEY` if the server requires a key"
-    else:
-        yield "key", *(("found", model["keySource"]) if model["baseUrl"] else ("not needed", ""))
+    missing = "none", "set `THINKLSP_COMPATIBLE_API_KEY` if the server requires a key"
+    key = missing if model["keySource"] == "none needed" else ("found", model["keySource"])
+    yield "key", *(key if model["baseUrl"] else ("not needed", ""))
     if model["baseUrl"]:
         answer = {True: "reachable", False: "not reachable", None: "not tested"}[reachable]
         yield "host", model["baseUrl"], f"{model['baseUrlSource']} · {answer}"

@@ -46,7 +46,7 @@ from thinklsp.sessions.state_folder import (
     resolve_state_folder,
 )
 from thinklsp.sessions.store import SessionStore
-from thinklsp.settings.access import Access, find_key_source, list_keyed_providers
+from thinklsp.settings.access import PROVIDERS, Access, find_key_source, list_keyed_providers
 from thinklsp.settings.config_files import explain_distrust, find_config_path, read_text
 from thinklsp.settings.model import Provider
 from thinklsp.settings.permissions import PermissionsFile
@@ -226,12 +226,6 @@ def _hide_secrets(url: str) -> str:
 
 
 PROBE_SECONDS = 3.0
-_ADDED_PATHS = {
-    "anthropic": r"/v\d\w*(?:/messages)?$",
-    "google": r"/v\d\w*(?:/models.*)?$",
-    "openai": r"/responses$",
-    "openai-compatible": r"/chat/completions$",
-}
 _MAX_DESCRIPTION_BYTES = 256 * 1024
 
 
@@ -258,7 +252,7 @@ async def check_key(engine: Engine, provider: Provider, problems: list[str], sec
 
 def find_url_surplus(host: Access) -> list[str]:
     """Return a sentence if the base URL ends with a part of the path that thinklsp adds itself."""
-    surplus = re.search(_ADDED_PATHS[host.provider], urlsplit(host.base_url).path)
+    surplus = re.search(PROVIDERS[host.provider].added_path, urlsplit(host.base_url).path)
     if surplus is None:
         return []
     told = f"The base URL of {host.provider} ends with `{surplus[0]}`, which thinklsp adds itself."

@@ -126,14 +126,13 @@ def read_conversation_state(pieces: Iterable[DialoguePart]) -> ConversationState
 def _join_prompt(parts: Sequence[DialoguePart]) -> str | None:
     """Join the texts that a user sent between two answers, or return None if there are no texts.
 
-    Texts that accompany tool results are ignored if they consist of a tag, such as `<note>…</note>`.
+    Texts that accompany others or tool results are ignored if they consist of a tag, such as `<note>…</note>`.
     """
     texts = [piece.text for piece in parts if piece.text is not None]
-    if any(piece.result is not None for piece in parts):
-        texts = [text for text in texts if not _TAGGED_NOTE.fullmatch(text)]
-        if not texts:
-            return None
-    return "\n\n".join(texts)
+    words = [text for text in texts if not _TAGGED_NOTE.fullmatch(text)]
+    if not words and any(piece.result is not None for piece in parts):
+        return None
+    return "\n\n".join(words or texts)
 
 
 def _find_turn(scenario: Scenario, request: NeutralRequest) -> int | None:

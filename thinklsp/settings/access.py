@@ -41,7 +41,7 @@ class Access:
     `reasoning` and `think_tags` describe a compatible server, as in `ProviderSection`.
     """
 
-    provider: str
+    provider: KeyedProvider
     base_url: str
     api_key: str = field(repr=False)
     source: str
@@ -54,32 +54,47 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class _Variables:
+class ProviderFacts:
+    """What is known about a provider before it is asked.
+
+    `keys`, `bearer` and `base_url` are environment variables, and `key_page` is the web page where keys are made.
+    `added_path` matches the part of the path that thinklsp adds to the base URL.
+    """
+
+    title: str
     keys: tuple[str, ...]
     base_url: str
     default_url: str
+    added_path: str
+    key_page: str | None = None
     bearer: str | None = None
 
 
 _FILE = "user file"
 
 # The providers in the order in which `auto` tries them.
-_PROVIDERS: dict[KeyedProvider, _Variables] = {
-    "anthropic": _Variables(
-        ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "ANTHROPIC_AUTH_TOKEN"
+PROVIDERS: Mapping[KeyedProvider, ProviderFacts] = {
+    "anthropic": ProviderFacts(
+        "Anthropic", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com",
+        r"/v\d\w*(?:/messages)?$", "https://console.anthropic.com/settings/keys", "ANTHROPIC_AUTH_TOKEN",
     ),
-    "openai": _Variables(("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1"),
-    "google": _Variables(
-        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        "GOOGLE_GEMINI_BASE_URL",
-        "https://generativelanguage.googleapis.com",
+    "openai": ProviderFacts(
+        "OpenAI", ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1", r"/responses$",
+        "https://platform.openai.com/api-keys",
     ),
-    "openai-compatible": _Variables(("THINKLSP_COMPATIBLE_API_KEY",), "THINKLSP_COMPATIBLE_BASE_URL", ""),
-}
+    "google": ProviderFacts(
+        "Google Gemini", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GOOGLE_GEMINI_BASE_URL",
+        "https://generativelanguage.googleapis.com", r"/v\d\w*(?:/models.*)?$", "https://aistudio.google.com/apikey",
+    ),
+    "openai-compatible": ProviderFacts(
+        "OpenAI-compatible server", ("THINKLSP_COMPATIBLE_API_KEY",), "THINKLSP_COMPATIBLE_BASE_URL", "",
+        r"/chat/completions$",
+    ),
+}  # fmt: skip
 
 # The environment variables that may contain a key.
 KEY_VARIABLES = frozenset(
-    name for each in _PROVIDERS.values() for name in (*each.keys, *((each.bearer,) if each.bearer else ()))
+    name for each in PROVIDERS.values() for name in (*each.keys, *((each.bearer,) if each.bearer else ()))
 )
 
 
@@ -88,7 +103,7 @@ def list_keyed_providers(user: UserSettings) -> tuple[KeyedProvider, ...]:
 
     Key commands are not run.
     """
-    return tuple(name for name in _PROVIDERS if _is_keyed(name, user))
+    return tuple(name for name in PROVIDERS if _is_keyed(name, user))
 
 
 def resolve_access(name: KeyedProvider, user: UserSettings, *, external_key: str = "") -> Access:
@@ -96,12 +111,12 @@ def resolve_access(name: KeyedProvider, user: UserSettings, *, external_key: str
 
     `external_key` is the key if it comes from the keyring or a key command. The caller must read it first.
     """
-    variables, section = _PROVIDERS[name], find_section(name, user)
-    base_url, where = _find_base_url(variables, section, user.environment)
+    facts, section = PROVIDERS[name], find_section(name, user)
+    base_url, where = _find_base_url(facts, section, user.environment)
     if not base_url:
         raise SettingsError(
             "base_url",
-            f"{name} has no base URL. Set {variables.base_url} to the address of your server with its version path, "
+            f"{name} has no base URL. Set {facts.base_url} to the address of your server with its version path, "
             "like http://localhost:11434/v1.",
         )
     if (mistake := find_url_problem(base_url)) is not None:
@@ -134,36 +149,32 @@ def _build_user_header(section: ProviderSection, environment: Mapping[str, str])
     return {section.user_header: "/".join(quote(name, safe="@") for name in names)}
 
 
-def get_base_url_variable(name: KeyedProvider) -> str:
-    return _PROVIDERS[name].base_url
-
-
 def find_section(name: KeyedProvider, user: UserSettings) -> ProviderSection:
     """Return the provider's section of config.toml, or an empty one."""
     return user.file.providers.get(name, ProviderSection())
 
 
-def _find_base_url(variables: _Variables, section: ProviderSection, environment: Mapping[str, str]) -> tuple[str, str]:
+def _find_base_url(facts: ProviderFacts, section: ProviderSection, environment: Mapping[str, str]) -> tuple[str, str]:
     """Return the base URL and its source. The base URL is an empty string if it is not set."""
-    if from_environment := environment.get(variables.base_url, "").strip():
-        return from_environment, variables.base_url
-    return (section.base_url, _FILE) if section.base_url else (variables.default_url, "default")
+    if from_environment := environment.get(facts.base_url, "").strip():
+        return from_environment, facts.base_url
+    return (section.base_url, _FILE) if section.base_url else (facts.default_url, "default")
 
 
 def _is_keyed(name: KeyedProvider, user: UserSettings) -> bool:
     if name == "openai-compatible":
-        return bool(_find_base_url(_PROVIDERS[name], find_section(name, user), user.environment)[0])
+        return bool(_find_base_url(PROVIDERS[name], find_section(name, user), user.environment)[0])
     return _find_key_variable(name, user) is not None or find_key_source(name, user) is not None
 
 
 def list_key_variables(name: KeyedProvider, user: UserSettings) -> tuple[str, ...]:
     """Return the environment variables that may contain the key, in the order in which they are tried."""
     variable = find_section(name, user).api_key_env
-    return (*((variable,) if variable else ()), *_PROVIDERS[name].keys)
+    return (*((variable,) if variable else ()), *PROVIDERS[name].keys)
 
 
 def _find_key_variable(name: KeyedProvider, user: UserSettings) -> str | None:
-    variables = (*list_key_variables(name, user), _PROVIDERS[name].bearer)
+    variables = (*list_key_variables(name, user), PROVIDERS[name].bearer)
     return next((each for each in variables if each and user.environment.get(each, "").strip()), None)
 
 
@@ -176,7 +187,7 @@ def find_key_source(name: KeyedProvider, user: UserSettings) -> KeySource | None
 def _resolve_key(name: KeyedProvider, user: UserSettings, external_key: str) -> tuple[str, str, bool]:
     """Return the key, its source, and whether the key is an OAuth token."""
     if (variable := _find_key_variable(name, user)) is not None:
-        bearer = variable == _PROVIDERS[name].bearer
+        bearer = variable == PROVIDERS[name].bearer
         return user.environment[variable].strip(), f"the environment variable {variable}", bearer
     if (source := find_key_source(name, user)) is not None:
         where = f"keyring entry {source}" if isinstance(source, str) else "key command"

@@ -12,24 +12,24 @@ function! s:FindRoot(buffer) abort
   return l:git ==# '' ? l:folder : fnamemodify(l:git, ':p:h:h')
 endfunction
 
-" ALE has no linter for all languages, so each file type gets its own one.
-function! s:AddToAle(filetype) abort
-  if a:filetype ==# '' || has_key(s:added, a:filetype)
+" ALE has no linter for all languages, so each file type gets its own one. `typescriptreact` has those of `typescript`.
+function! s:AddToAle(filetypes) abort
+  let l:filetype = matchstr(a:filetypes, '^[^.]*')
+  if l:filetype ==# '' || has_key(s:added, l:filetype)
     return
   endif
-  let s:added[a:filetype] = 1
+  let s:added[l:filetype] = 1
   let l:arguments = map(copy(g:thinklsp_command[1:]), {_, argument -> ' ' . shellescape(argument)})
-  call ale#linter#Define(a:filetype, {
-  \ 'name': 'thinklsp', 'lsp': 'stdio', 'language': a:filetype, 'project_root': function('s:FindRoot'),
+  call ale#linter#Define(ale#linter#ResolveFiletype(l:filetype)[0], {
+  \ 'name': 'thinklsp', 'lsp': 'stdio', 'language': {buffer -> matchstr(getbufvar(buffer, '&filetype'), '^[^.]*')},
+  \ 'project_root': function('s:FindRoot'),
   \ 'executable': g:thinklsp_command[0], 'command': '%e' . join(l:arguments, ''),
   \ 'lsp_config': {'thinklsp': g:thinklsp_settings},
   \})
-  " The user's choice of linters stays, and thinklsp is added to it.
-  let l:linters = get(g:, 'ale_linters', {})
-  if has_key(l:linters, a:filetype) && type(l:linters[a:filetype]) == v:t_list
-    let g:ale_linters[a:filetype] = l:linters[a:filetype] + ['thinklsp']
-  elseif get(g:, 'ale_linters_explicit', 0)
-    let g:ale_linters = extend(l:linters, {a:filetype : ['thinklsp']})
+  " ALE has lists of its own for Python, Rust, Go and others: the user's list or ALE's own stays, and thinklsp is added.
+  let l:linters = map(ale#linter#Get(l:filetype), 'v:val.name')
+  if index(l:linters, 'thinklsp') < 0
+    let g:ale_linters = extend(copy(get(g:, 'ale_linters', {})), {l:filetype : l:linters + ['thinklsp']})
   endif
 endfunction
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, assert_never
-from urllib.parse import unquote
 
 from tests.stand_ins.chat.replay import ReasoningDetail, ReasoningMemory, ReasoningOwner, check_replay, sign_details
 from tests.stand_ins.chat.requests import (
@@ -113,8 +112,9 @@ class ChatDialect(Dialect):
                 body = _parse_body(request.body)
                 accepted = self._check_request(body, find_flavour(body["model"]), request.headers)
                 return self._build_answer(request, accepted)
-            case "GET", path if path.startswith(_MODELS):
-                return self._build_json_reply(request, _list_models(path))
+            case "GET", "/v1/models":
+                models = [build_model_info(name) for name in COMPATIBLE_MODELS]
+                return self._build_json_reply(request, {"object": "list", "data": models})
             case _:
                 pass
         raise self.errors.build_for_status(404, f"Invalid URL ({request.method} {request.path})")
@@ -156,14 +156,6 @@ def _find_flavour(request: ReceivedRequest) -> Flavour:
         return find_flavour(_parse_body(request.body)["model"])
     except RequestRejected:
         return GENERIC
-
-
-def _list_models(path: str) -> Any:
-    if path == _MODELS:
-        return {"object": "list", "data": [build_model_info(name) for name in COMPATIBLE_MODELS]}
-    name = unquote(path.removeprefix(f"{_MODELS}/"))
-    _check_model(name)
-    return build_model_info(name)
 
 
 def _check_model(name: str) -> None:

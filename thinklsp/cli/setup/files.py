@@ -93,8 +93,8 @@ def find_server(environ: Mapping[str, str]) -> tuple[str, ...]:
     if script is None:
         return (sys.executable, "-m", _NAME)
     # An activated environment is on PATH in this shell only.
-    active = os.path.join(environ.get("VIRTUAL_ENV") or os.devnull, "bin")
-    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder not in ("", active)]
+    active = [os.path.join(environ.get(name) or os.devnull, "bin") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder not in ("", *active)]
     found = shutil.which(_NAME, path=os.pathsep.join(folders))
     return (_NAME,) if found is not None and os.path.realpath(found) == os.path.realpath(script) else (script,)
 

@@ -1,1 +1,1 @@
-"""The protocol layer. It decodes frames, checks messages, runs handlers and sends exactly one reply to each request."""
+"""The protocol layer. It checks messages, runs handlers and sends exactly one reply to each request."""

@@ -126,15 +126,17 @@ class PostgresDatabase:
         self, function: SessionQuery[_P, _T], session_id: str, *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
         key, started = create_write_key(), time.monotonic()
+        results: list[_T] = []
 
         def write(connection: PostgresConnection) -> _T:
+            # An earlier attempt whose commit was interrupted may have been committed.
+            if results and self.leases.has_proved(connection, session_id, key):
+                return results[-1]
             self.leases.prove(connection, session_id, key)
-            return function(connection, session_id, *args, **kwargs)
+            results.append(function(connection, session_id, *args, **kwargs))
+            return results[-1]
 
-        def is_committed(connection: PostgresConnection) -> bool:
-            return self.leases.has_proved(connection, session_id, key)
-
-        result = self.run(write, key=key, is_committed=is_committed)
+        result = self.run(write, key=key)
         self.leases.note_write(session_id, started)
         return result
 
@@ -156,36 +158,19 @@ class PostgresDatabase:
         self.leases.close()
         release_pool(self._conninfo)
 
-    def run(
-        self,
-        work: Work[_T],
-        *,
-        key: str = "",
-        is_committed: Work[bool] | None = None,
-        isolation: psycopg.IsolationLevel | None = None,
-    ) -> _T:
+    def run(self, work: Work[_T], *, key: str = "", isolation: psycopg.IsolationLevel | None = None) -> _T:
         """Run `work` in a transaction until it is committed, and return its result.
 
-        `work` may run several times. With `is_committed`, only one run is committed: `is_committed` returns True if an
-        earlier run with the same `key` was committed, and otherwise `work` writes the row by which a later run sees it.
-        Raises SessionError if the database is not reachable or too slow for 30 seconds, which calls in a row wait for
-        together, or if it refuses a statement.
+        `work` may run several times. With a `key`, it starts when the server has finished each earlier transaction with
+        the same key. Raises SessionError if the database is not reachable or too slow for 30 seconds, which calls in a
+        row wait for together, or if it refuses a statement.
         """
         started = time.monotonic()
         conflicts = 0
-        results: list[_T] = []
-
-        def attempt(connection: PostgresConnection) -> _T:
-            self._unreachable_since = None
-            if results and is_committed is not None and is_committed(connection):
-                return results[-1]
-            results.append(work(connection))
-            return results[-1]
-
         while True:
             failure: SessionError = StoreUnreachable(f"The session store at {self.path} is not reachable.")
             try:
-                result, is_safe = self._run_once(attempt, key, isolation)
+                result, is_safe = self._run_once(work, key, isolation)
                 if is_safe:
                     return result
             except psycopg.Error as error:
@@ -217,6 +202,7 @@ class PostgresDatabase:
             connection.isolation_level = isolation
             with connection.transaction():
                 connection.execute(_BEGIN, (identity.tenant, identity.user, groups, key, key))
+                self._unreachable_since = None
                 result = work(PostgresConnection(connection, self._cipher))
             return result, not connection.has_warning
 

@@ -44,15 +44,19 @@ local function wrapped(text, width)
   return vim.list_slice(lines, math.max(1, #lines - MOST_LINES + 1))
 end
 
---- Scroll the window so that virtual lines below the last line of the buffer are visible.
+--- Scroll the window so that screen lines below a visible row are visible, too, but never past the cursor.
 ---@param winid integer
 ---@param row integer
----@param count integer
+---@param count integer the number of these screen lines
 local function make_room(winid, row, count)
   vim.api.nvim_win_call(winid, function()
-    local view, height = vim.fn.winsaveview(), vim.api.nvim_win_get_height(winid)
-    local top = math.min(row + 1 + count - height + 1, view.lnum)
-    if view.topline <= row + 1 and top > view.topline and vim.fn.line('w$') == vim.fn.line('$') then
+    local view = vim.fn.winsaveview()
+    local top, room = view.topline, vim.api.nvim_win_get_height(winid) - count
+    while top < view.lnum and vim.api.nvim_win_text_height(winid, { start_row = top - 1, end_row = row }).all > room do
+      top = top + 1
+    end
+    -- A wrapped last line may be hidden.
+    if view.topline <= row + 1 and top > view.topline and vim.fn.line('w$') >= row then
       vim.fn.winrestview({ topline = top })
     end
   end)
@@ -76,8 +80,19 @@ function Stream:render()
     end
   end
   vim.api.nvim_buf_set_extmark(self.bufnr, NAMESPACE, row, 0, { id = self.mark, virt_lines = lines })
-  if winid then
+  if winid and vim.api.nvim_win_call(winid, function()
+    return vim.fn.nextnonblank(row + 2)
+  end) == 0 then
     make_room(winid, row, #lines)
+  end
+end
+
+--- Scroll to the answer, which the server has written below the prompt of a chat document.
+function Stream:reveal()
+  local winid = require('thinklsp.chats').is_chat(self.bufnr) and vim.fn.win_findbuf(self.bufnr)[1]
+  local row = vim.api.nvim_buf_get_extmark_by_id(self.bufnr, NAMESPACE, self.mark, {})[1]
+  if winid and row and row + 1 < vim.api.nvim_buf_line_count(self.bufnr) then
+    make_room(winid, row, vim.api.nvim_win_text_height(winid, { start_row = row + 1 }).all)
   end
 end
 
@@ -85,6 +100,7 @@ end
 ---@param value { kind: string, delta: string? }
 function Stream:take(value)
   if value.kind == 'finished' then
+    self:reveal()
     self:close()
     changes.claim(value.result)
     self.on_end()
