@@ -20,7 +20,6 @@ ALLOWED = {
     "mcp_client/consent.py": "whether the pins in the state folder exist",
     "workspace/paths.py": "the gate itself",
     "core/import_context.py": "forgets the source of generated methods; no file",
-    "core/stream_events.py": "buffers of text in memory; no file",
     "tools/search.py": "looks for the rg program outside the workspace; file text comes through the gate",
     "providers/catalogue.py": "the catalogue of models that ships in the package",
     "symbols/outline.py": "the table of languages and the queries of definitions, which ship in the package",

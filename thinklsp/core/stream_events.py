@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from typing import Any, Literal, assert_never
 
 from thinklsp.core.errors import StreamProtocolError
@@ -33,22 +32,24 @@ BlockKind = Literal["text", "thinking", "redacted_thinking", "tool_use", "server
 
 
 class TextBuffer:
-    """A buffer for text that arrives in many small pieces. Appending to a string would take quadratic time."""
+    """A buffer for text that arrives in many small pieces. Appending to a string would take quadratic time.
 
-    __slots__ = ("_text",)
+    A list or a StringIO would keep each piece as an object, which is several times as large as the text.
+    """
+
+    __slots__ = ("_data",)
 
     def __init__(self, text: str = "") -> None:
-        self._text = StringIO()
-        self._text.write(text)
+        self._data = bytearray(text.encode("utf-8", "surrogatepass"))
 
     def append(self, text: str) -> None:
-        self._text.write(text)
+        self._data += text.encode("utf-8", "surrogatepass")
 
     def __bool__(self) -> bool:
-        return self._text.tell() > 0
+        return bool(self._data)
 
     def __str__(self) -> str:
-        return self._text.getvalue()
+        return self._data.decode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)
